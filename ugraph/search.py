@@ -1,0 +1,188 @@
+"""The search: a program in, ranked plans out (paper section 4).
+
+For every equal form of the program (`rewrite`), the kernel graph is searched
+(`kernels`), structure first and sizes by the cost model (`sizes`). Anytime: plans are
+yielded as they are found, best form first; a limit in seconds or Ctrl-C keeps what was
+found. Search proposes and never verifies; the caller does.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from ugraph.graph import BlockGraph, Plan, Predefined, Range
+from ugraph.kernels import Costed, Kernels, plan_of
+from ugraph.program import Program, Store, bound_labels
+from ugraph.rewrite import Counts, Step, Variant, variants
+from ugraph.rules import AXIOMS, Rule
+from ugraph.target import Target
+from ugraph.terms import Reduction, Term, is_reduction, make, rebuild, subterms
+
+
+NEAR_FLOOR = 1.25
+"""Forms are searched until a plan is within this factor of the cost model's floor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much to search.
+
+    Attributes:
+      forms: equal forms of the program at most.
+      seconds: wall time at most.
+      max_kernel_ops: kernels of a plan at most.
+      max_block_ops: reductions, products and exponentials of a custom kernel at most.
+    """
+
+    forms: int = 24
+    seconds: float = 20.0
+    max_kernel_ops: int = 5
+    max_block_ops: int = 11
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A plan, its predicted cost, and the derivation of its terms.
+
+    Attributes:
+      plan: the μGraph.
+      seconds: predicted time on the target.
+      kernels: each kernel with its predicted cost.
+      derivation: axioms that led from the program to the plan's terms.
+      note: what distinguishes it, in words.
+    """
+
+    plan: Plan
+    seconds: float
+    kernels: tuple[Costed, ...]
+    derivation: tuple[Step, ...]
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search found, best first, and what it saw."""
+
+    candidates: tuple[Candidate, ...] = ()
+    original_seconds: float = inf
+    counts: Counts = field(default_factory=Counts)
+    seconds: float = 0.0
+    stopped: str = ""
+
+
+def search(
+    program: Program,
+    target: Target,
+    *,
+    limits: Limits | None = None,
+    rules: tuple[Rule, ...] = AXIOMS,
+    clock: Callable[[], float] = time.monotonic,
+) -> Found:
+    """Searches plans for `program` on `target`.
+
+    Returns:
+      Candidates sorted by predicted time (on a CPU: by how much they promise; they are to
+      be measured), with counts. Empty when no plan fits.
+    """
+    limits = limits or Limits()
+    found, start = Found(), clock()
+    roots = tuple(o.term for o in program.outputs)
+    proposals = _cpu_plans if target.platform == "cpu" else _gpu_plans
+    candidates: dict[Plan, Candidate] = {}
+    try:
+        forms = variants(roots, rules, limit=limits.forms, counts=found.counts)
+        forms = (*forms[1:2], *forms[:1], *forms[2:])
+        found.original_seconds = original_seconds(program, target)
+        floor = Kernels(program, roots, target, 0, found.counts).floor
+        for form in forms:
+            for candidate in proposals(program, form, target, limits, found.counts):
+                candidates.setdefault(candidate.plan, candidate)
+            if target.platform != "cpu" and any(
+                c.seconds <= NEAR_FLOOR * floor(len(c.plan.kernels))
+                for c in candidates.values()
+            ):
+                found.stopped = "the best plan is near the floor of the cost model"
+                break
+            if clock() - start > limits.seconds:
+                found.stopped = f"time limit of {limits.seconds:g} s"
+                break
+    except KeyboardInterrupt:
+        found.stopped = "interrupted"
+    found.candidates = tuple(sorted(candidates.values(), key=lambda c: c.seconds))
+    found.seconds = clock() - start
+    return found
+
+
+def original_seconds(program: Program, target: Target) -> float:
+    """Predicted time of the program as XLA runs it: every reduction a kernel."""
+    roots = tuple(o.term for o in program.outputs)
+    kernels = Kernels(program, roots, target, 0, Counts())
+    return kernels.total(tuple((t,) for t in kernels.anchors()))
+
+
+def _gpu_plans(
+    program: Program, form: Variant, target: Target, limits: Limits, counts: Counts
+) -> Iterator[Candidate]:
+    state = Kernels(program, form.roots, target, limits.max_block_ops, counts)
+    groups = state.search()
+    made = state.kernels(groups) if groups else ()
+    if not made or len(made) > limits.max_kernel_ops:
+        return
+    if all(isinstance(c.kernel, Predefined) for c in made):
+        return
+    plan = plan_of(made, program, state.sizes)
+    seconds = sum(c.cost.seconds for c in made)
+    yield Candidate(plan, seconds, made, form.derivation)
+
+
+def _cpu_plans(
+    program: Program, form: Variant, target: Target, limits: Limits, counts: Counts
+) -> Iterator[Candidate]:
+    """Whole-tile block graphs: accumulation in float32, a grid label as a loop.
+
+    The promised time is the number of elements that loops leave per step, so that the
+    plain form comes first; on a CPU plans are measured.
+    """
+    stores = tuple(
+        Store(o.tensor, o.axes, t)
+        for o, t in zip(program.outputs, form.roots, strict=True)
+    )
+    widened = tuple(Store(s.tensor, s.axes, widen(s.term)) for s in stores)
+    rank = len(form.derivation)
+    for order, (note, variant) in enumerate(
+        (("operands as they are", stores), ("operands in float32", widened))
+    ):
+        if order and variant == stores:
+            continue
+        for i, grid in enumerate(_cpu_grids(variant)):
+            counts.seen += 1
+            kernel = BlockGraph("kernel0", grid, None, (), variant)
+            plan = plan_of((Costed(kernel, None),), program, program.sizes)  # pyrefly: ignore
+            seconds = 1e-6 * (1 + i + 10 * order) + 1e-9 * rank
+            label = f", loop over {grid[0].label}" if grid else ""
+            yield Candidate(plan, seconds, (), form.derivation, note + label)
+
+
+def _cpu_grids(stores: tuple[Store, ...]) -> tuple[tuple[Range, ...], ...]:
+    bound = set(bound_labels(*(s.term for s in stores)))
+    shared = [
+        f
+        for axis in stores[0].axes
+        for f in axis
+        if isinstance(f, str)
+        and f not in bound
+        and all(any(f in a for a in s.axes) for s in stores)
+    ]
+    return ((), *((Range(label, 1),) for label in shared[:2]))
+
+
+def widen(term: Term) -> Term:
+    """`term` with every product's operands in float32."""
+    table: dict[Term, Term] = {}
+    for t in subterms(term):
+        new = rebuild(t, tuple(table[a] for a in t.args))
+        if is_reduction(new) and isinstance(new.attr, Reduction):
+            new = make(new.op, new.args, new.attr._replace(dtype="f32"))
+        table[t] = new
+    return table[term]
