@@ -33,7 +33,7 @@ from ugraph.terms import Access, Ref, Term, subterms
 MATRIX_EFFICIENCY = 0.6
 XLA_MATRIX_EFFICIENCY = 0.7
 BLOCK_FLOATS = 1 << 15
-THREAD_REGISTERS = 200
+THREAD_REGISTERS = 160
 SMALLEST_DOT = 16
 OVERLAP_LOSS = 0.05
 Numbers: TypeAlias = np.float64 | npt.NDArray[np.float64]
@@ -227,12 +227,23 @@ class _Tiles:
         return np.ceil(self.sizes[loop.label] / self.tiles[loop.label])
 
     def register_pressure(self) -> tuple[Numbers, Numbers]:
-        """Values held over the loop plus the widest one, and the widest alone."""
+        """32-bit registers a block needs, and the widest elementwise value.
+
+        Accumulators live through the loop; beside them one elementwise value and half of
+        the next, and the operands of the largest matrix product.
+        """
         held = sum((self.padded(a) for a in self.p.accumulators), np.float64(0.0))
-        widest = np.float64(0.0)
+        widest, operands = np.float64(0.0), np.float64(0.0)
         for m in self.p.maps:
             widest = np.maximum(widest, self.padded(m.labels))
-        return held + widest, widest
+        for dot in self.p.dots:
+            c = dot.contraction
+            both = sum(
+                self.padded((*c.batch, *side, *c.contracted))
+                for side in (c.rows, c.columns)
+            )
+            operands = np.maximum(operands, both * ITEMSIZE[c.dtype] / 4)
+        return held + 1.5 * widest + operands, widest
 
     def traffic(self) -> tuple[Numbers, Numbers]:
         """Bytes from device memory, and bytes that blocks load (through the L2)."""

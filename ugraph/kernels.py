@@ -7,7 +7,7 @@ and from "nothing is stored" by the moves: do not store a value; let two kernels
 split a reduction over blocks. The cost model decides every move.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -45,6 +45,7 @@ class Kernels:
       target: the device.
       max_block_ops: most reductions, products and exponentials in one custom kernel.
       counts: what was seen and pruned is added here.
+      expired: whether to stop with what is found.
     """
 
     program: Program
@@ -54,7 +55,10 @@ class Kernels:
     counts: Counts
     sizes: dict[str, int] = field(init=False)
     tensors: dict[str, Tensor] = field(init=False)
+    expired: Callable[[], bool] = lambda: False
     known: dict[tuple[Term, ...], tuple[Costed, ...]] = field(default_factory=dict)
+    below: dict[Group, frozenset[Term]] = field(default_factory=dict)
+    seconds: dict[tuple[Group, frozenset[Term]], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Derives label sizes, tensors and the order of labels in stored tensors."""
@@ -154,7 +158,17 @@ class Kernels:
     def total(self, groups: tuple[Group, ...]) -> float:
         """Predicted seconds of a state; infinite when a kernel does not fit."""
         stored = tuple(t for g in groups for t in g)
-        return sum(_seconds(self.best(self.cut(g, stored))) for g in groups)
+        return sum(self._group_seconds(g, stored, frozenset(stored)) for g in groups)
+
+    def _group_seconds(
+        self, group: Group, stored: tuple[Term, ...], members: frozenset[Term]
+    ) -> float:
+        if group not in self.below:
+            self.below[group] = frozenset(self.anchors()) & frozenset(subterms(*group))
+        key = (group, members & self.below[group])
+        if key not in self.seconds:
+            self.seconds[key] = _seconds(self.best(self.cut(group, stored)))
+        return self.seconds[key]
 
     def floor(self, kernels: int) -> float:
         """Seconds that no plan of so many kernels can beat in this cost model."""
@@ -180,21 +194,23 @@ class Kernels:
         return best if self.total(best) < inf else None
 
     def _descend(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+        """Downhill by not storing values, then by sharing kernels."""
         cost = self.total(groups)
-        while True:
-            moves = [(self.total(g), i, g) for i, g in enumerate(self._moves(groups))]
-            if not moves:
-                return groups
-            least, _, new = min(moves, key=lambda m: m[:2])
-            if not least < cost:
-                return groups
-            cost, groups = least, new
+        for moves in (self._inlined, self._shared):
+            while not self.expired():
+                options = [(self.total(g), i, g) for i, g in enumerate(moves(groups))]
+                least = min(options, key=lambda m: m[:2], default=(inf, 0, groups))
+                if not least[0] < cost:
+                    break
+                cost, _, groups = least
+        return groups
 
-    def _moves(self, groups: tuple[Group, ...]) -> Iterator[tuple[Group, ...]]:
-        kept = set(self.roots)
+    def _inlined(self, groups: tuple[Group, ...]) -> Iterator[tuple[Group, ...]]:
         for i, g in enumerate(groups):
-            if len(g) == 1 and g[0] not in kept:
+            if len(g) == 1 and g[0] not in self.roots:
                 yield groups[:i] + groups[i + 1 :]
+
+    def _shared(self, groups: tuple[Group, ...]) -> Iterator[tuple[Group, ...]]:
         for i, g in enumerate(groups):
             for j in range(i):
                 rest = [x for k, x in enumerate(groups) if k not in (i, j)]

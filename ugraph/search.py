@@ -90,13 +90,18 @@ def search(
     roots = tuple(o.term for o in program.outputs)
     proposals = _cpu_plans if target.platform == "cpu" else _gpu_plans
     candidates: dict[Plan, Candidate] = {}
+
+    def expired() -> bool:
+        return clock() - start > limits.seconds
+
     try:
         forms = variants(roots, rules, limit=limits.forms, counts=found.counts)
         forms = (*forms[1:2], *forms[:1], *forms[2:])
         found.original_seconds = original_seconds(program, target)
         floor = Kernels(program, roots, target, 0, found.counts).floor
         for form in forms:
-            for candidate in proposals(program, form, target, limits, found.counts):
+            task = _Task(program, target, limits, found.counts, expired)
+            for candidate in proposals(task, form):
                 candidates.setdefault(candidate.plan, candidate)
             if target.platform != "cpu" and any(
                 c.seconds <= NEAR_FLOOR * floor(len(c.plan.kernels))
@@ -104,7 +109,7 @@ def search(
             ):
                 found.stopped = "the best plan is near the floor of the cost model"
                 break
-            if clock() - start > limits.seconds:
+            if expired():
                 found.stopped = f"time limit of {limits.seconds:g} s"
                 break
     except KeyboardInterrupt:
@@ -121,10 +126,27 @@ def original_seconds(program: Program, target: Target) -> float:
     return kernels.total(tuple((t,) for t in kernels.anchors()))
 
 
-def _gpu_plans(
-    program: Program, form: Variant, target: Target, limits: Limits, counts: Counts
-) -> Iterator[Candidate]:
-    state = Kernels(program, form.roots, target, limits.max_block_ops, counts)
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What plans are searched for."""
+
+    program: Program
+    target: Target
+    limits: Limits
+    counts: Counts
+    expired: Callable[[], bool]
+
+
+def _gpu_plans(task: _Task, form: Variant) -> Iterator[Candidate]:
+    program, limits = task.program, task.limits
+    state = Kernels(
+        program,
+        form.roots,
+        task.target,
+        limits.max_block_ops,
+        task.counts,
+        task.expired,
+    )
     groups = state.search()
     made = state.kernels(groups) if groups else ()
     if not made or len(made) > limits.max_kernel_ops:
@@ -136,14 +158,13 @@ def _gpu_plans(
     yield Candidate(plan, seconds, made, form.derivation)
 
 
-def _cpu_plans(
-    program: Program, form: Variant, target: Target, limits: Limits, counts: Counts
-) -> Iterator[Candidate]:
+def _cpu_plans(task: _Task, form: Variant) -> Iterator[Candidate]:
     """Whole-tile block graphs: accumulation in float32, a grid label as a loop.
 
     The promised time is the number of elements that loops leave per step, so that the
     plain form comes first; on a CPU plans are measured.
     """
+    program = task.program
     stores = tuple(
         Store(o.tensor, o.axes, t)
         for o, t in zip(program.outputs, form.roots, strict=True)
@@ -156,7 +177,7 @@ def _cpu_plans(
         if order and variant == stores:
             continue
         for i, grid in enumerate(_cpu_grids(variant)):
-            counts.seen += 1
+            task.counts.seen += 1
             kernel = BlockGraph("kernel0", grid, None, (), variant)
             plan = plan_of((Costed(kernel, None),), program, program.sizes)  # pyrefly: ignore
             seconds = 1e-6 * (1 + i + 10 * order) + 1e-9 * rank
