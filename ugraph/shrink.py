@@ -15,13 +15,18 @@ BLOCKS = 2
 ITERATIONS = 3
 
 
-def shrink(program: Program, plan: Plan) -> tuple[Program, Plan]:
+def shrink(
+    program: Program, plan: Plan, *, longest: int | None = None
+) -> tuple[Program, Plan]:
     """`program` and `plan` with few blocks and iterations.
 
     A label walked by a grid keeps two tiles, one walked by a loop three, and a ragged
-    last tile stays ragged; labels that are whole in the tile keep their extents.
+    last tile stays ragged; labels that are whole in the tile keep their extents, up to
+    `longest` where it is given (for backends whose code does not depend on them).
     """
     sizes = _small_sizes(plan)
+    if longest is not None:
+        sizes = {x: min(n, longest) for x, n in sizes.items()}
     whole = dict(sizes)
     for label, parts in split_labels(program, plan).items():
         whole[label] = 1

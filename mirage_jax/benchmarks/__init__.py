@@ -1,0 +1,1 @@
+"""Benchmarks as absl binaries: `python -m mirage_jax.benchmarks.kernels --help`."""
