@@ -23,9 +23,10 @@ import pallas_codegen
 import verify
 from absl import logging
 from ugraph import text
-from ugraph.graph import Plan, describe
+from ugraph.graph import Plan
 from ugraph.optimize import optimize
 from ugraph.program import Program
+from ugraph.show import describe
 from ugraph.search import Candidate, Found, Limits, search
 from ugraph.shrink import shrink
 from ugraph.target import Target
