@@ -7,7 +7,7 @@ of the op table; what is written here by hand is how sums, products and powers r
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -271,15 +271,15 @@ def _inverted(term: Term) -> Term | None:
 def _power(base: str, exponent: Fraction) -> str:
     simple = {
         Fraction(-1): f"1.0 / {base}",
-        Fraction(1, 2): f"jnp.sqrt({base})",
-        Fraction(-1, 2): f"jax.lax.rsqrt({base})",
+        Fraction(1, 2): f"jnp.sqrt({bare(base)})",
+        Fraction(-1, 2): f"jax.lax.rsqrt({bare(base)})",
     }
     if exponent == 2 and base.isidentifier():
         return f"{base} * {base}"
     if exponent in simple:
         return simple[exponent]
     if exponent.denominator == 1:
-        return f"jax.lax.integer_pow({base}, {exponent.numerator})"
+        return f"jax.lax.integer_pow({bare(base)}, {exponent.numerator})"
     return f"{base} ** {float(exponent)!r}"
 
 
@@ -305,6 +305,11 @@ def _closing(text: str) -> bool:
         if c == ")" and depth == 0:
             return i == len(text) - 1
     return False
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """The lines one level deeper."""
+    return [f"    {line}" if line else "" for line in lines]
 
 
 def wrapped(line: str, width: int = 88) -> list[str]:

@@ -16,7 +16,7 @@ class Namer:
 
     def fresh(self, wish: str) -> str:
         """`wish`, with a number where it is taken or no identifier."""
-        base = re.sub(r"\W", "_", wish) or "v"
+        base = re.sub(r"\W", "_", wish, flags=re.ASCII) or "v"
         if base[0].isdigit() or keyword.iskeyword(base):
             base = f"{base}_" if keyword.iskeyword(base) else f"v{base}"
         name, number = base, 0

@@ -32,6 +32,7 @@ from pallas_codegen.expressions import (
     Writer,
     align,
     count_uses,
+    indented,
     shape_text,
     wrapped,
 )
@@ -125,13 +126,12 @@ class _Kernel:
         before = _tuple_text([f"{n}_before" for n in names])
         unpack = [f"{before} = carry"] if names else []
         starts = [self._empty(a) for a in walk.accumulators]
-        lines = [f"def pass{number}({scope.step}, carry):"]
-        lines += [INDENT + x for x in (*unpack, *scope.lines, f"return {tuple_of}")]
+        inner = [*unpack, *scope.lines, f"return {tuple_of}"]
+        lines = ["", f"def pass{number}({scope.step}, carry):", *indented(inner), ""]
         start = _tuple_text(starts)
         call = f"jax.lax.fori_loop(0, {count}, pass{number}, "
         if len(call) + len(start) + len(tuple_of) > 76 and starts:
-            inner = [f"{INDENT}{x}," for x in starts]
-            lines += [f"start = (", *inner, ")"]
+            lines += ["start = (", *indented(f"{x}," for x in starts), ")"]
             start = "start"
         target = f"{tuple_of} = " if names else ""
         return [*lines, f"{target}{call}{start})"]
@@ -161,7 +161,7 @@ class _Kernel:
         arguments = ", ".join(self.inputs)
         return [
             *_signature(f"{block.name}_block", refs),
-            *(INDENT + line for line in body),
+            *indented(body),
             "",
             "",
             *_signature(block.name, [*self.inputs, "interpret=False"]),
@@ -370,8 +370,11 @@ class _Scope(Writer):
         rows, columns, depth = map(
             layout.axes, (product.rows, product.columns, product.contracted)
         )
-        left = self._matrix(product, product.left, (rows, depth))
-        right = self._matrix(product, product.right, (depth, columns))
+        first, second = product.left, product.right
+        if layout.axes(term.labels) == (*columns, *rows):
+            rows, columns, first, second = columns, rows, second, first
+        left = self._matrix(product, first, (rows, depth))
+        right = self._matrix(product, second, (depth, columns))
         exact = ", precision=jax.lax.Precision.HIGHEST" if product.dtype == "f32" else ""
         text = f"jnp.dot({left}, {right}, preferred_element_type=jnp.float32{exact})"
         axes = (*rows, *columns)

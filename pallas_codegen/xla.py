@@ -13,12 +13,17 @@ from ugraph.graph import BlockGraph, Plan, Predefined, grid_counts
 from ugraph.program import Store, factor_sizes
 from ugraph.terms import Access, Axes, Fixed, Reduction, Term, mul, subterms
 
-from pallas_codegen.expressions import Value, Writer, count_uses, shape_text
+from pallas_codegen.expressions import (
+    Value,
+    Writer,
+    count_uses,
+    indented,
+    shape_text,
+)
 from pallas_codegen.layout import whole
 from pallas_codegen.naming import RESERVED, Namer
 from pallas_codegen.source import EmitError
 
-INDENT = "    "
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -42,8 +47,8 @@ def kernel(graph: BlockGraph | Predefined, plan: Plan, *, name: str = "") -> str
     body = _Body(graph, plan)
     body.write()
     arguments = ", ".join([*body.inputs, "interpret=False"])
-    lines = [f"def {name or graph.name}({arguments}):", "    del interpret", *body.lines]
-    return "\n".join([lines[0], lines[1], *(INDENT + x for x in lines[2:])])
+    lines = [f"def {name or graph.name}({arguments}):", "del interpret", *body.lines]
+    return "\n".join([lines[0], *indented(lines[1:])])
 
 
 class _Body(Writer):
@@ -70,7 +75,7 @@ class _Body(Writer):
         tiles = [self.tile(s) for s in self.graph.stores]
         inner = [*self.lines, f"return {_tuple_text([t.text for t in tiles])}"]
         names = [self.namer.fresh(s.tensor.name) for s in self.graph.stores]
-        self.lines = ["def block(index):", *(INDENT + x for x in inner), ""]
+        self.lines = ["", "def block(index):", *indented(inner), ""]
         blocks = prod(counts)
         self.lines.append(
             f"{_tuple_text(names)} = jax.lax.map(block, jnp.arange({blocks}))"

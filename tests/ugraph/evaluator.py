@@ -152,7 +152,10 @@ class Scope:
         return tuple(found)
 
     def _read(self, access: Access, labels: tuple[str, ...]) -> Array:
-        shape, at = factor_sizes(access.axes, self.sizes), self.index(access.axes, labels)
+        shape, at = (
+            factor_sizes(access.axes, self.sizes),
+            self.index(access.axes, labels),
+        )
         if not at:
             assert (self.memory.writes[access.tensor] == 1).all(), access
             return self.memory.values[access.tensor].reshape(())
@@ -172,9 +175,7 @@ class Scope:
         self.memory.writes[name].reshape(shape)[at or ...] += 1
 
 
-def evaluate_program(
-    program: Program, inputs: Mapping[str, Array]
-) -> dict[str, Array]:
+def evaluate_program(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of `program`, by name."""
     kernel = Predefined("program", program.outputs)
     tensors = tuple(o.tensor for o in program.outputs)
@@ -195,7 +196,9 @@ def evaluate_plan(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
                 memory.allocate(store.tensor)
             _run(kernel, plan.sizes, memory)
     for name, writes in memory.writes.items():
-        assert (writes == 1).all(), f"{name}: elements written {np.unique(writes)} times"
+        assert (writes == 1).all(), (
+            f"{name}: elements written {np.unique(writes)} times"
+        )
     return {t.name: memory.values[t.name] for t in plan.outputs}
 
 
@@ -247,7 +250,9 @@ def _run_block(
         Scope(sizes, windows, memory, settled).store(store)
 
 
-def close(got: Mapping[str, Array], want: Mapping[str, Array], rtol: float = 1e-8) -> None:
+def close(
+    got: Mapping[str, Array], want: Mapping[str, Array], rtol: float = 1e-8
+) -> None:
     """Asserts equality up to float64 rounding, NaN and infinities included."""
     assert got.keys() == want.keys()
     for name, value in want.items():
