@@ -59,9 +59,7 @@ def new_jaxpr(
 ) -> Any:
     """A closed jaxpr without constants and effects."""
     info = jex.DebugInfo("mirage_jax", name, None, None)
-    body = jex.Jaxpr(
-        [], list(invars), list(outvars), list(eqns), jex.no_effects, info
-    )
+    body = jex.Jaxpr([], list(invars), list(outvars), list(eqns), jex.no_effects, info)
     return closed(body)
 
 
@@ -115,3 +113,20 @@ def user_context(default: object) -> Callable[[Any], AbstractContextManager[Any]
     the current value in its attribute `value`.
     """
     return jax.make_user_context(default)
+
+
+def shape_of(aval: Any) -> jax.ShapeDtypeStruct:
+    """The shape and dtype of an abstract value, for functions that take arrays."""
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def is_partitioned(context: Any) -> bool:
+    """Whether XLA divides among devices what is lowered in a lowering rule's `context`.
+
+    Under `shard_map` over all axes of a mesh it does not: shapes there are a device's.
+    """
+    axes = context.module_context.axis_context
+    if hasattr(axes, "manual_axes"):
+        whole = frozenset(axes.mesh.axis_names) - axes.manual_axes
+        return any(axes.mesh.shape[name] > 1 for name in whole)
+    return getattr(axes, "num_devices", 1) > 1

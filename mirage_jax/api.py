@@ -3,13 +3,13 @@
 import contextlib
 import functools
 import inspect
-import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from mirage_jax import _compat, substitute
+from mirage_jax import _compat, outcomes, sites, substitute
 from mirage_jax import config as configuration
 from mirage_jax.config import Config
 from mirage_jax.report import Report
@@ -55,68 +55,63 @@ def jit(
     if fun is _NOT_SPECIFIED:
         return functools.partial(jit, config=config, **options)
     configuration.resolve(config)
-    return Jitted(fun, config, options)
+    static = {k: v for k, v in options.items() if k.startswith("static_arg")}
+    plain = jax.jit(fun, **static)
+    jitted = jax.jit(_jit_body(fun, plain, config), **options)
+    _Stages(fun, config, plain, jitted.trace, jitted.clear_cache).attach(jitted)
+    return jitted
 
 
-class Jitted:
-    """A function made by `mirage_jax.jit`; it has all that a jitted function has."""
+@dataclass(frozen=True, eq=False)
+class _Stages:
+    """What a function made by `jit` has besides being called.
 
-    def __init__(
-        self, fun: Callable[..., Any], config: Config | None, options: dict[str, Any]
-    ) -> None:
-        static = {k: v for k, v in options.items() if k.startswith("static_arg")}
-        self._config = config
-        self._plain = jax.jit(fun, **static)
-        self._jitted = jax.jit(_jit_body(fun, self._plain, config), **options)
-        functools.update_wrapper(self, fun, updated=())
+    The function itself is one of `jax.jit`, so that a call costs no more; only its
+    stages are exchanged, for ones that search late and say what was found.
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function, optimizing it first for arguments of new types."""
-        return self._jitted(*args, **kwargs)
+    Attributes:
+      fun: the user's function.
+      config: settings given to `jit`.
+      plain: the user's function under `jax.jit`.
+      optimize: traces the optimized function.
+      forget: forgets what was traced and compiled of it.
+    """
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Binds the function as a method."""
-        return self if instance is None else types.MethodType(self, instance)
+    fun: Callable[..., Any]
+    config: Config | None
+    plain: Any
+    optimize: Callable[..., Any]
+    forget: Callable[[], None]
+
+    def attach(self, jitted: Any) -> None:
+        """Gives these stages to the optimized function."""
+        jitted.trace = self.trace
+        jitted.lower = self.lower
+        jitted.eval_shape = self.plain.eval_shape
+        jitted.clear_cache = self.clear_cache
+        jitted.__wrapped__ = self.fun
+        jitted.mirage_stages = self
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Traces for the types of `args`; searches nothing."""
-        inner = self._plain.trace(*args, **kwargs)
-        config = configuration.resolve(self._config)
+        inner = self.plain.trace(*args, **kwargs)
+        config = configuration.resolve(self.config)
 
         def lower_optimized(**options: Any) -> Any:
-            with self._settings(config):
-                return self._jitted.trace(*args, **kwargs).lower(**options)
+            same = configuration.resolve(self.config) == config
+            with contextlib.nullcontext() if same else configuration.use(config):
+                return self.optimize(*args, **kwargs).lower(**options)
 
-        return Traced(inner, name_of(self.__wrapped__), config, lower_optimized)
+        return Traced(inner, name_of(self.fun), config, lower_optimized)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers for the types of `args`; searches nothing."""
         return self.trace(*args, **kwargs).lower()
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Types of the result for the types of `args`; searches nothing."""
-        return self._plain.eval_shape(*args, **kwargs)
-
     def clear_cache(self) -> None:
         """Forgets what was traced and compiled."""
-        self._jitted.clear_cache()
-        self._plain.clear_cache()
-
-    def _settings(self, config: Config) -> contextlib.AbstractContextManager[Any]:
-        """Puts `config` in effect, if it is not."""
-        same = configuration.resolve(self._config) == config
-        return contextlib.nullcontext() if same else configuration.use(config)
-
-    def __getattr__(self, name: str) -> Any:
-        """Anything else that the jitted or the user's function has."""
-        if name in ("_jitted", "_plain", "_config", "__wrapped__"):
-            raise AttributeError(name)
-        inner = self._jitted if hasattr(self._jitted, name) else self.__wrapped__
-        return getattr(inner, name)
-
-    def __repr__(self) -> str:
-        """Names the function."""
-        return f"<mirage_jax.jit of {self.__wrapped__!r}>"
+        self.forget()
+        self.plain.clear_cache()
 
 
 def _jit_body(
@@ -128,9 +123,7 @@ def _jit_body(
         if jax.config.jax_disable_jit:
             return fun(*args, **kwargs)
         program = trace_jitted(plain, name_of(fun), args, kwargs)
-        result = substitute.optimize_jaxpr(
-            program.jaxpr, configuration.resolve(config)
-        )
+        result = substitute.optimize_jaxpr(program.jaxpr, configuration.resolve(config))
         if result.jaxpr is program.jaxpr:
             return plain(*args, **kwargs)
         return program.finish(evaluate(result.jaxpr, program.args))
@@ -138,9 +131,7 @@ def _jit_body(
     return _dressed(mirage_jit, fun)
 
 
-def optimize(
-    fun: Callable[P, T], *, config: Config | None = None
-) -> Callable[P, T]:
+def optimize(fun: Callable[P, T], *, config: Config | None = None) -> Callable[P, T]:
     """`fun` with its tensor algebra superoptimized, and not jitted.
 
     The transformation that `mirage_jax.jit` is made of, to be used under `jax.jit`,
@@ -159,11 +150,9 @@ def optimize(
         if jax.config.jax_disable_jit:
             return fun(*args, **kwargs)
         program = trace(fun, args, kwargs)
-        if substitute.unfit(program.jaxpr) is not None:
+        if sites.unfit(program.jaxpr) is not None:
             return fun(*args, **kwargs)
-        result = substitute.optimize_jaxpr(
-            program.jaxpr, configuration.resolve(config)
-        )
+        result = substitute.optimize_jaxpr(program.jaxpr, configuration.resolve(config))
         return program.finish(evaluate(result.jaxpr, program.args))
 
     return _dressed(mirage_optimize, fun)
@@ -183,9 +172,10 @@ def explain(
     Returns:
       What happened to every part of the function.
     """
-    if isinstance(fun, Jitted):
-        jaxpr = fun.trace(*args, **kwargs).jaxpr
-        config = config or fun._config
+    stages = getattr(fun, "mirage_stages", None)
+    if isinstance(stages, _Stages):
+        jaxpr = stages.plain.trace(*args, **kwargs).jaxpr
+        config = config or stages.config
     else:
         jaxpr = trace(fun, args, kwargs).jaxpr
     return report_of(name_of(fun), jaxpr, configuration.resolve(config))
@@ -193,7 +183,8 @@ def explain(
 
 def clear_caches() -> None:
     """Forgets every outcome of this process; stored winners stay stored."""
-    substitute.forget()
+    outcomes.forget()
+    sites.forget()
 
 
 def _dressed(wrapper: Callable[..., Any], fun: Callable[..., Any]) -> Callable[..., T]:

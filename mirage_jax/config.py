@@ -106,9 +106,7 @@ def _bad(field: str, value: object, allowed: str) -> ConfigError:
 def _check_target(value: object) -> None:
     if isinstance(value, targets.Target):
         return
-    if not isinstance(value, str) or (
-        value != "auto" and value not in targets.TARGETS
-    ):
+    if not isinstance(value, str) or (value != "auto" and value not in targets.TARGETS):
         known = ", ".join(repr(name) for name in ("auto", *sorted(targets.TARGETS)))
         raise _bad("target", value, f"a `Target` or one of {known}")
 

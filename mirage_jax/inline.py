@@ -1,8 +1,8 @@
 """Inlining: a program with the bodies of its plain calls written in place.
 
 Regions may then cross `jit` boundaries, of which `jax.nn` and `jax.numpy` have many.
-Where each call began and ended is kept, so that a call of which nothing was replaced can
-be put back as it was.
+Where each call began and ended is kept, so that a call of which nothing was replaced
+can be put back as it was.
 """
 
 from collections.abc import Iterable

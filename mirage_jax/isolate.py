@@ -2,8 +2,9 @@
 
 A search evaluates and times programs on concrete arrays, and may be started while the
 user's function is being traced, under named axes, meshes, `debug_nans`, x64 or a matmul
-precision. All of these are properties of a thread in JAX, so the work is done in a thread
-of its own, which starts with none of them, with the process-wide settings put back too.
+precision. All of these are properties of a thread in JAX, so the work is done in a
+thread of its own, which starts with none of them, with the process-wide settings put
+back too.
 """
 
 import contextlib
@@ -67,4 +68,3 @@ def _interrupt(thread: threading.Thread) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
     )
-

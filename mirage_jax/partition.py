@@ -3,10 +3,11 @@
 Three steps. *Levels*: a liftable equation's level is the number of refused equations on
 the longest path to it, so that equations of one level have no refused equation between
 them: the connected components of a level are convex, and contracting all of them leaves
-a graph without cycles. *Cheap equations* (a broadcast, a widening cast, anything made of
-constants only) belong to no region: every region that reads one computes it for itself.
-*Cuts*: a component with more reductions and contractions than a search can take is cut
-where the fewest and smallest values cross, which is between the layers of a model.
+a graph without cycles. *Cheap equations* (a broadcast, a widening cast, anything made
+of constants only) belong to no region: every region that reads one computes it for
+itself. *Cuts*: a component with more reductions and contractions than a search can take
+is cut where the fewest and smallest values cross, which is between the layers of a
+model.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,11 +18,10 @@ from typing import Any
 from mirage_jax import _compat
 from mirage_jax.inline import Flat
 
-# A component is cut when it has more contractions and reductions than `MOST_HEAVY`, into
-# pieces of at least `LEAST_HEAVY` where that is possible.
+# A component is cut when it has more contractions and reductions than `MOST_HEAVY`,
+# into pieces of at least `LEAST_HEAVY` where that is possible.
 MOST_HEAVY = 12
 LEAST_HEAVY = 3
-
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,7 @@ def _partition(flat: Flat, refusal: Refusal, judged: Mapping[int, str]) -> Parti
 class _Graph:
     """The live equations of a flat program and who feeds whom."""
 
-    def __init__(
-        self, flat: Flat, refusal: Refusal, judged: Mapping[int, str]
-    ) -> None:
+    def __init__(self, flat: Flat, refusal: Refusal, judged: Mapping[int, str]) -> None:
         self.flat = flat
         self.eqns = flat.eqns
         self.order = sorted(flat.live)

@@ -19,24 +19,24 @@ from typing import Any
 
 import jax
 import numpy as np
+from absl import logging
+
 import pallas_codegen
 import verify
-from absl import logging
-from ugraph import text
-from ugraph.graph import Plan
-from ugraph.optimize import optimize
-from ugraph.program import Program
-from ugraph.show import describe
-from ugraph.search import Candidate, Found, Limits, search
-from ugraph.shrink import shrink
-from ugraph.target import Target
-from ugraph.validate import validate
-
 from mirage_jax import database, lift, targets, tune
 from mirage_jax.config import Config
 from mirage_jax.errors import MissError
 from mirage_jax.region import Region
 from mirage_jax.report import Outcome, RegionReport
+from ugraph import text
+from ugraph.graph import Plan
+from ugraph.optimize import optimize
+from ugraph.program import Program
+from ugraph.search import Candidate, Found, Limits, search
+from ugraph.show import describe
+from ugraph.shrink import shrink
+from ugraph.target import Target
+from ugraph.validate import validate
 
 BACKENDS = {"cuda": "triton", "cpu": "xla"}
 MOST_MEASURED = 8
@@ -138,6 +138,7 @@ def _search(
 ) -> tuple[_Contender | None, str]:
     limits = Limits(
         seconds=config.search_seconds,
+        states=config.max_states,
         max_kernel_ops=config.max_kernel_ops,
         max_block_ops=config.max_block_ops,
     )
@@ -145,6 +146,8 @@ def _search(
         found = search(program, target, limits=limits)
     logging.vlog(1, "%s: %d plans", region.where, len(found.candidates))
     record.facts["counts"] = _counts(found, 0, 0)
+    if found.stopped:
+        record.notes.append(f"the search stopped: {found.stopped}")
     with record.stage("emit"):
         contenders = _emitted(program, found, target, record)
     contenders, reason = _ranked(region, contenders, found, target, config, record)
@@ -154,6 +157,12 @@ def _search(
         proved += not why
         record.facts["counts"] = _counts(found, len(contenders), proved)
         if not why:
+            record.facts["counts"]["kernels"] = len(contender.plan.kernels)
+            if target.platform != "cpu":  # a CPU's plans are measured, not predicted
+                record.facts["predicted_s"] = {
+                    "winner": contender.candidate.seconds,
+                    "XLA's plan": found.original_seconds,
+                }
             return contender, reason
         record.notes.append(f"{contender.name} rejected: {why}")
     if contenders:
@@ -207,10 +216,6 @@ def _ranked(
             return _measured(region, contenders, config, record)
     bar = found.original_seconds / LEAST_PREDICTED_GAIN
     better = [c for c in contenders if c.candidate.seconds <= bar]
-    record.facts["predicted_s"] = {
-        "winner": min(c.candidate.seconds for c in contenders),
-        "XLA's plan": found.original_seconds,
-    }
     if target.platform == "cpu":
         return [], "the CPU's plans are chosen by measuring, which is off"
     if not better:

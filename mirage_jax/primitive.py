@@ -1,8 +1,10 @@
 """The primitive that stands for a region in a program.
 
-It carries the original and the winner. On the winner's platform it lowers to the winner,
-anywhere else to the original; it is differentiated and batched as the original, whose own
-derivative rules are intact inside. None of these rules calls the pipeline.
+It carries the original and the winner. On the winner's platform it lowers to the
+winner, anywhere else to the original, and so where XLA partitions the program over
+devices: a kernel is made for whole arrays (under `shard_map`, for a device's part of
+them). It is differentiated and transposed as the original, whose own derivative rules
+are intact inside; batched, it is a region of its own that is planned again.
 """
 
 import warnings
@@ -70,19 +72,49 @@ def _jvp(
     )
     values = region_p.bind(*primals, jaxpr=jaxpr, outcome=outcome)
     return values, [
-        ad.Zero.from_primal_value(value) if slope.dtype == jax.dtypes.float0 else slope
-        for value, slope in zip(values, slopes, strict=True)
+        ad.Zero(jax.typeof(slope)) if slope.dtype == jax.dtypes.float0 else slope
+        for slope in slopes
     ]
 
 
 ad.primitive_jvps[region_p] = _jvp
 
 
+def _transpose(
+    cotangents: Sequence[Any], *args: Any, jaxpr: Any, outcome: Outcome
+) -> list[Any]:
+    """The transpose of the original, in its linear arguments."""
+    del outcome
+    linear = [i for i, a in enumerate(args) if ad.is_undefined_primal(a)]
+    function = original(jaxpr)
+
+    def of_linear(*values: Any) -> list[Any]:
+        inputs = list(args)
+        for i, value in zip(linear, values, strict=True):
+            inputs[i] = value
+        return function(*inputs)
+
+    avals = [_compat.shape_of(args[i].aval) for i in linear]
+    given = [ad.instantiate_zeros(c) for c in cotangents]
+    results = dict(
+        zip(linear, jax.linear_transpose(of_linear, *avals)(given), strict=True)
+    )
+    return [results.get(i) for i in range(len(args))]
+
+
+ad.primitive_transposes[region_p] = _transpose
+
+
 def _batch(
     args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Any, outcome: Outcome
 ) -> tuple[list[Any], list[int]]:
-    del outcome
-    values = jax.vmap(original(jaxpr), in_axes=tuple(dims))(*args)
+    batched = jax.vmap(original(jaxpr), in_axes=tuple(dims))
+    wider = jax.make_jaxpr(batched)(*args)
+    found = None if outcome.again is None else outcome.again(wider)
+    if found is None or found.call is None:
+        values = batched(*args)
+    else:
+        values = region_p.bind(*args, jaxpr=wider, outcome=found)
     return values, [0] * len(values)
 
 
@@ -92,7 +124,11 @@ batching.primitive_batchers[region_p] = _batch
 def _lowering(platform: str | None) -> Callable[..., Any]:
     def rule(ctx: Any, *args: Any, jaxpr: Any, outcome: Outcome) -> Any:
         plain = mlir.lower_fun(original(jaxpr), multiple_results=True)
-        if outcome.call is None or outcome.platform != platform:
+        if (
+            outcome.call is None
+            or outcome.platform != platform
+            or _compat.is_partitioned(ctx)
+        ):
             return plain(ctx, *args)
         try:
             return mlir.lower_fun(outcome.call, multiple_results=True)(ctx, *args)

@@ -7,10 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
-
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +48,12 @@ class RegionReport:
     program: str = ""
     winner: str = ""
     pallas: str = ""
-    counts: Mapping[str, Any] = _NONE
-    certificate: Mapping[str, Any] = _NONE
-    errors: Mapping[str, Any] = _NONE
-    predicted_s: Mapping[str, Any] = _NONE
-    measured_s: Mapping[str, Any] = _NONE
-    stage_s: Mapping[str, Any] = _NONE
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    errors: Mapping[str, Any] = field(default_factory=dict)
+    predicted_s: Mapping[str, Any] = field(default_factory=dict)
+    measured_s: Mapping[str, Any] = field(default_factory=dict)
+    stage_s: Mapping[str, Any] = field(default_factory=dict)
     from_database: bool = False
     derivation: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -109,12 +106,14 @@ class Outcome:
       platform: jax platform the replacement runs on, `cpu` or `cuda`.
       call: the replacement, from arrays to a tuple of arrays; None keeps the original.
       report: what happened.
+      again: makes the outcome of another region, given as a jaxpr, in the same way.
     """
 
     region_key: str
     platform: str | None = None
     call: Callable[..., Any] | None = None
     report: RegionReport = field(default_factory=RegionReport)
+    again: Callable[[Any], "Outcome"] | None = None
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -267,7 +266,9 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (tuple, list)):
         return [_plain(v) for v in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+    return (
+        value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+    )
 
 
 def _seconds(value: Any) -> str:

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mirage_jax import lift, substitute
+import jax
+
+from mirage_jax import lift, sites, substitute
 from mirage_jax.config import Config
 from mirage_jax.region import Region
 from mirage_jax.report import Report
@@ -48,12 +50,12 @@ class Traced:
     @functools.cached_property
     def regions(self) -> tuple[Region, ...]:
         """The parts of it that can be optimized."""
-        if substitute.unfit(self.jaxpr) is not None:
+        if sites.unfit(self.jaxpr) is not None:
             return ()
-        return substitute.find_regions(self.jaxpr).all_regions()
+        return sites.find_regions(self.jaxpr).all_regions()
 
     def lower(self, **options: Any) -> "Lowered":
-        """Goes on to the next stage; `options` are those of `jax.stages.Traced.lower`."""
+        """Goes on to the next stage, with the options of `jax.stages.Traced.lower`."""
         return Lowered(self, functools.partial(self.lower_optimized, **options))
 
     def __getattr__(self, name: str) -> Any:
@@ -92,13 +94,15 @@ class Lowered:
             return "\n\n".join(map(_lifted, self.traced.regions))
         return self.inner.as_text(dialect, **options)
 
-    def compile(self, **options: Any) -> "Compiled":
-        """Optimizes and compiles; `options` are those of `jax.stages.Lowered`."""
-        return Compiled(self.inner.compile(**options), self.traced)
+    def compile(self, *args: Any, **options: Any) -> "Compiled":
+        """Optimizes and compiles, with the options of `jax.stages.Lowered.compile`."""
+        return Compiled(self.inner.compile(*args, **options), self.traced)
 
     def __getattr__(self, name: str) -> Any:
-        """Anything else that the stage of `jax.jit` has."""
-        return getattr(object.__getattribute__(self, "inner"), name)
+        """Anything else that the stage of `jax.jit` has; nothing else searches."""
+        if not hasattr(jax.stages.Lowered, name):
+            raise AttributeError(f"a lowered function has no attribute `{name}`")
+        return getattr(self.inner, name)
 
 
 @dataclass(frozen=True, eq=False)

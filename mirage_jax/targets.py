@@ -1,11 +1,11 @@
 """Targets by name, and which of them is present."""
 
 import jax
+
+from mirage_jax.errors import ConfigError
 from ugraph.target import TARGETS as TARGETS
 from ugraph.target import Target as Target
 from ugraph.target import find
-
-from mirage_jax.errors import ConfigError
 
 
 def resolve(target: str | Target) -> Target:

@@ -1,4 +1,4 @@
-"""Trace: a function and its arguments → a jaxpr, and the way back to the user's trees."""
+"""Trace: a function and its arguments → a jaxpr, and the way back to the trees."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

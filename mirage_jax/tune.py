@@ -84,7 +84,7 @@ def measure(
             compiled[name] = jax.jit(function)
             jax.block_until_ready(compiled[name](*arguments))
             samples[name] = []
-        except Exception as error:  # noqa: BLE001 - an exception is a result
+        except Exception as error:
             errors[name] = f"{type(error).__name__}: {error}"[:300]
     stop = time.perf_counter() + seconds
     for round_number in range(ROUNDS):

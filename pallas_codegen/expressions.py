@@ -1,8 +1,9 @@
 """From terms to Python expressions and statements, the part that backends share.
 
-A `Writer` writes the statements of one function body. Every value knows its axes (labels)
-and dtype; operands are aligned by inserting axes. How an op is written comes from its row
-of the op table; what is written here by hand is how sums, products and powers read best.
+A `Writer` writes the statements of one function body. Every value knows its axes
+(labels) and dtype; operands are aligned by inserting axes. How an op is written comes
+from its row of the op table; what is written here by hand is how sums, products and
+powers read best.
 """
 
 from abc import ABC, abstractmethod
@@ -12,12 +13,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from ugraph.ops import OPS, Kind
-from ugraph.terms import MINUS_ONE, Access, Extent, Reduction, Ref, Term, subterms
-
 from pallas_codegen.layout import Layout
 from pallas_codegen.naming import Namer
 from pallas_codegen.source import EmitError
+from ugraph.ops import OPS, Kind
+from ugraph.terms import MINUS_ONE, Access, Extent, Reduction, Ref, Term, subterms
 
 LONGEST_INLINE = 44
 DTYPES: Final = {
@@ -95,7 +95,7 @@ class Writer(ABC):
 
     def named(self, term: Term, value: Value) -> Value:
         """A variable for values used again or long; else the expression itself."""
-        if value.text.isidentifier() or not value.axes and value.dtype == "weak":
+        if value.text.isidentifier() or (not value.axes and value.dtype == "weak"):
             return value
         short = len(value.text) <= LONGEST_INLINE
         if short and self.uses[term] <= 1 and OPS[term.op].kind is Kind.MAP:
@@ -129,7 +129,9 @@ class Writer(ABC):
         axes = self.layout.axes(term.labels)
         row = OPS[term.op]
         if term.op in ("add", "mul"):
-            text = self._sum(term, axes) if term.op == "add" else self._product(term, axes)
+            text = (
+                self._sum(term, axes) if term.op == "add" else self._product(term, axes)
+            )
         elif term.op == "pow":
             text = _power(self.operand(term.args[0], axes), Fraction(term.attr))  # pyrefly: ignore
         else:
@@ -146,7 +148,7 @@ class Writer(ABC):
         if yields == "bool":
             return "bool"
         kinds = {self.value(a).dtype for a in term.args[-2:]}
-        if yields == "int" or kinds & {"i32", "bool"} and yields == "same":
+        if yields == "int" or (kinds & {"i32", "bool"} and yields == "same"):
             return "i32" if "i32" in kinds else "bool"
         return "weak" if kinds == {"weak"} and term.op in ("add", "mul") else "f32"
 
@@ -225,7 +227,9 @@ def align(
 
     Leading axes are left to broadcasting unless `full`.
     """
-    if not have or have == want[len(want) - len(have) :] and not (full and have != want):
+    if not have or (
+        have == want[len(want) - len(have) :] and not (full and have != want)
+    ):
         return text
     first = 0 if full else want.index(have[0])
     index = ", ".join(":" if x in have else "None" for x in want[first:])
@@ -257,14 +261,14 @@ def count_uses(roots: Sequence[Term]) -> Counter[Term]:
 
 
 def _negated(term: Term) -> Term | None:
-    """x where the term is -1 · x."""
+    """X where the term is -1 · x."""
     if term.op == "mul" and len(term.args) == 2 and MINUS_ONE in term.args:
         return next((a for a in term.args if a is not MINUS_ONE), MINUS_ONE)
     return None
 
 
 def _inverted(term: Term) -> Term | None:
-    """x where the term is 1 / x."""
+    """X where the term is 1 / x."""
     return term.args[0] if term.op == "pow" and term.attr == -1 else None
 
 

@@ -57,7 +57,7 @@ def whole(kernel: BlockGraph | Predefined, extents: Mapping[str, int]) -> Layout
 
 
 def padded(kernel: BlockGraph, extents: Mapping[str, int]) -> Layout:
-    """The layout of a tile whose axes are powers of two, matrix operands 16 or longer."""
+    """The layout of a tile: axes are powers of two, those of dots 16 or longer."""
     tiles = tile_sizes(kernel, extents)
     lengths = {x: 1 << (n - 1).bit_length() for x, n in tiles.items()}
     for term in subterms(*kernel.roots):

@@ -24,5 +24,5 @@ def _module(source: Source) -> types.ModuleType:
     module = types.ModuleType(f"mirage_jax_{source.backend}_{source.key}")
     lines = source.text.splitlines(keepends=True)
     linecache.cache[name] = (len(source.text), None, lines, name)
-    exec(compile(source.text, name, "exec"), module.__dict__)  # noqa: S102
+    exec(compile(source.text, name, "exec"), module.__dict__)
     return module

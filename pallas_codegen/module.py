@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from pallas_codegen import triton, xla
+from pallas_codegen.expressions import DTYPES, shape_text, wrapped
+from pallas_codegen.source import EmitError, Source
 from ugraph.graph import BlockGraph, Plan, Predefined, reads_of
 from ugraph.program import Program, Tensor
 from ugraph.search import widen
 from ugraph.show import describe
 from ugraph.target import Target
-
-from pallas_codegen import triton, xla
-from pallas_codegen.expressions import DTYPES, shape_text, wrapped
-from pallas_codegen.source import EmitError, Source
 
 BACKENDS: dict[str, Callable[[BlockGraph, Plan], str]] = {
     "triton": triton.kernel,
@@ -59,8 +58,10 @@ def emit(plan: Plan, backend: str, *, target: Target, program: Program) -> Sourc
         raise EmitError(f"there is no backend `{backend}`; there are {known}")
     parts = [_header(plan, backend, target)]
     for kernel in plan.kernels:
-        writer = BACKENDS[backend] if isinstance(kernel, BlockGraph) else xla.kernel
-        parts.append(writer(kernel, plan))
+        if isinstance(kernel, BlockGraph):
+            parts.append(BACKENDS[backend](kernel, plan))
+        else:
+            parts.append(xla.kernel(kernel, plan))
     parts += [_run(plan), _reference(program), _check(plan, backend)]
     return Source(backend, "\n\n\n".join(p.strip("\n") for p in parts) + "\n")
 

@@ -1,29 +1,13 @@
 """Block graphs as Pallas kernels for Triton.
 
-Arrays stay in device memory as they are; a block computes the positions of its tile along
-every label and loads, masks and stores by them, so that any shape works with tiles that
-are powers of two. Labels tell where a statement goes: what depends on no loop is written
-before it, what depends on the walked label inside it.
+Arrays stay in device memory as they are; a block computes the positions of its tile
+along every label and loads, masks and stores by them, so that any shape works with
+tiles that are powers of two. Labels tell where a statement goes: what depends on no
+loop is written before it, what depends on the walked label inside it.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-
-from ugraph.contraction import Contraction, as_contraction
-from ugraph.graph import Accumulator, BlockGraph, Pass, Plan, grid_counts, loop_count
-from ugraph.program import Store
-from ugraph.terms import (
-    Access,
-    Axes,
-    Fixed,
-    Reduction,
-    Ref,
-    Term,
-    mul,
-    ref,
-    subterms,
-)
 
 from pallas_codegen.expressions import (
     DTYPES,
@@ -39,6 +23,28 @@ from pallas_codegen.expressions import (
 from pallas_codegen.layout import is_dot, padded
 from pallas_codegen.naming import RESERVED, Namer
 from pallas_codegen.source import EmitError
+from ugraph.contraction import Contraction, as_contraction
+from ugraph.graph import (
+    Accumulator,
+    BlockGraph,
+    Pass,
+    Plan,
+    grid_counts,
+    loop_count,
+    reads_of,
+)
+from ugraph.program import Store
+from ugraph.terms import (
+    Access,
+    Axes,
+    Fixed,
+    Reduction,
+    Ref,
+    Term,
+    mul,
+    ref,
+    subterms,
+)
 
 LARGEST_TILE = 1 << 20
 INDENT = "    "
@@ -50,17 +56,19 @@ def kernel(block: BlockGraph, plan: Plan) -> str:
 
 
 class _Kernel:
-    """One kernel being written: its scopes are the prologue, the loops, the epilogue."""
+    """A kernel being written: its scopes are the prologue, loops and the epilogue."""
 
     def __init__(self, block: BlockGraph, plan: Plan) -> None:
         self.block, self.plan = block, plan
         self.layout = padded(block, plan.sizes)
-        inputs = sorted({t.attr.tensor for t in self._accesses()})
+        inputs = sorted({a.tensor for a in reads_of(block)})
         outputs = [s.tensor.name for s in block.outputs]
         self.inputs, self.outputs = inputs, outputs
         refs = {f"{name}_ref" for name in (*inputs, *outputs)}
         accumulators = [a for p in block.passes for a in p.accumulators]
-        names = {a.name for a in accumulators} | {f"{a.name}_before" for a in accumulators}
+        names = {a.name for a in accumulators} | {
+            f"{a.name}_before" for a in accumulators
+        }
         self.namer = Namer(RESERVED | refs | names)
         self.uses = count_uses(block.roots)
         self.stage_of = {
@@ -71,13 +79,11 @@ class _Kernel:
             for p in block.passes
             for a in p.accumulators
         }
-        self.fixed = [self._scope(i, inside=False) for i in range(len(block.passes) + 1)]
+        self.fixed = [
+            self._scope(i, inside=False) for i in range(len(block.passes) + 1)
+        ]
         self.inside = [self._scope(i, inside=True) for i in range(len(block.passes))]
         self._positions()
-
-    def _accesses(self) -> list[Term]:
-        terms = subterms(*self.block.roots)
-        return [t for t in terms if isinstance(t.attr, Access)]
 
     def _scope(self, number: int, *, inside: bool) -> "_Scope":
         return _Scope(self, number, inside=inside)
@@ -88,7 +94,9 @@ class _Kernel:
         if not counts:
             return
         left = "pl.program_id(0)"
-        for number, (walked, count) in enumerate(zip(self.block.grid, counts, strict=True)):
+        for number, (walked, count) in enumerate(
+            zip(self.block.grid, counts, strict=True)
+        ):
             if count == 1:
                 continue
             rest = counts[number + 1 :]
@@ -338,7 +346,7 @@ class _Scope(Writer):
         value = self.broadcast(self.widened(term.args[0]), axes)
         value = self._masked(value, term.args[0], attr.labels, NEUTRAL[term.op])
         text = value.text
-        for position in sorted((axes.index(x) for x in attr.labels if x in axes))[::-1]:
+        for position in sorted(axes.index(x) for x in attr.labels if x in axes)[::-1]:
             text = f"jnp.{term.op}({text}, axis={position})"
         return Value(text, self.layout.axes(term.labels), "f32")
 
@@ -375,7 +383,9 @@ class _Scope(Writer):
             rows, columns, first, second = columns, rows, second, first
         left = self._matrix(product, first, (rows, depth))
         right = self._matrix(product, second, (depth, columns))
-        exact = ", precision=jax.lax.Precision.HIGHEST" if product.dtype == "f32" else ""
+        exact = (
+            ", precision=jax.lax.Precision.HIGHEST" if product.dtype == "f32" else ""
+        )
         text = f"jnp.dot({left}, {right}, preferred_element_type=jnp.float32{exact})"
         axes = (*rows, *columns)
         value = Value(text, axes, "f32")

@@ -1,17 +1,12 @@
 """Terms as operations on whole arrays, for XLA: pre-defined kernels, and the CPU.
 
-Every input is read with one axis per label; matrix products are einsums that accumulate in
-float32. A grid becomes a `jax.lax.map` over its blocks, so that what a block touches stays
-in the caches.
+Every input is read with one axis per label; matrix products are einsums that accumulate
+in float32. A grid becomes a `jax.lax.map` over its blocks, so that what a block touches
+stays in the caches.
 """
 
 from collections.abc import Sequence
 from math import prod
-
-from ugraph.contraction import as_contraction
-from ugraph.graph import BlockGraph, Plan, Predefined, grid_counts
-from ugraph.program import Store, factor_sizes
-from ugraph.terms import Access, Axes, Fixed, Reduction, Term, mul, subterms
 
 from pallas_codegen.expressions import (
     Value,
@@ -23,6 +18,10 @@ from pallas_codegen.expressions import (
 from pallas_codegen.layout import whole
 from pallas_codegen.naming import RESERVED, Namer
 from pallas_codegen.source import EmitError
+from ugraph.contraction import as_contraction
+from ugraph.graph import BlockGraph, Plan, Predefined, grid_counts, reads_of
+from ugraph.program import Store, factor_sizes
+from ugraph.terms import Access, Axes, Fixed, Reduction, Term, mul
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -55,8 +54,7 @@ class _Body(Writer):
     """The statements of one function on whole arrays."""
 
     def __init__(self, graph: BlockGraph | Predefined, plan: Plan) -> None:
-        inputs = [t.attr.tensor for t in subterms(*graph.roots) if _is_read(t)]
-        self.inputs = sorted(set(inputs))
+        self.inputs = sorted({a.tensor for a in reads_of(graph)})
         layout = whole(graph, plan.sizes)
         namer = Namer(RESERVED | set(self.inputs))
         super().__init__(layout, namer, count_uses(graph.roots))
@@ -114,9 +112,13 @@ class _Body(Writer):
         sizes = factor_sizes(access.axes, self.plan.sizes)
         text = access.tensor
         if sizes != tensor.shape:
-            text = f"{text}.reshape{shape_text(sizes)}" if sizes else f"{text}.reshape(())"
+            text = (
+                f"{text}.reshape{shape_text(sizes)}" if sizes else f"{text}.reshape(())"
+            )
         if any(isinstance(f, Fixed) for f in flat):
-            index = ", ".join(str(f.index) if isinstance(f, Fixed) else ":" for f in flat)
+            index = ", ".join(
+                str(f.index) if isinstance(f, Fixed) else ":" for f in flat
+            )
             text = f"{text}[{index}]"
         labels = [f for f in flat if isinstance(f, str)]
         if len(set(labels)) != len(labels):
@@ -187,10 +189,6 @@ class _Body(Writer):
             order = ", ".join(str(stacked.index(x)) for x in wanted)
             text = f"jnp.transpose({text}, ({order}))"
         return f"{text}.reshape{shape_text(store.tensor.shape)}"
-
-
-def _is_read(term: Term) -> bool:
-    return isinstance(term.attr, Access)
 
 
 def _labels(axes: Axes) -> tuple[str, ...]:

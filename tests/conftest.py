@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["MIRAGE_JAX_DATABASE"] = "off"
+os.environ.setdefault("MIRAGE_JAX_DATABASE", "off")
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -21,6 +20,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 settings.load_profile("steady")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses the platform before anything imports JAX: four CPU devices, or a GPU."""
+    if "gpu" not in (config.option.markexpr or ""):
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "host_platform_device_count" not in flags:
+        flags += " --xla_force_host_platform_device_count=4"
+    os.environ["XLA_FLAGS"] = flags.strip()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

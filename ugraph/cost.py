@@ -1,7 +1,7 @@
 """The cost model: what a kernel takes on a target, predicted from its labels.
 
-A `Profile` lists, once per block graph and for every choice of tiles, what a block loads,
-multiplies, computes and stores, and how often. `kernel_cost` puts tile sizes in:
+A `Profile` lists, once per block graph and for every choice of tiles, what a block
+loads, multiplies, computes and stores, and how often. `kernel_cost` puts sizes in:
 
     time = launch + max(device memory, L2, tensor cores, scalar units, latency)
 
@@ -26,9 +26,10 @@ import numpy.typing as npt
 from ugraph.contraction import Contraction, as_contraction
 from ugraph.graph import BlockGraph, Predefined, tile_sizes
 from ugraph.ops import OPS, Kind
+from ugraph.profile import Profile
 from ugraph.program import ITEMSIZE, Tensor, factor_sizes
 from ugraph.target import Target
-from ugraph.terms import Access, Ref, Term, subterms
+from ugraph.terms import Access, Term, subterms
 
 MATRIX_EFFICIENCY = 0.6
 XLA_MATRIX_EFFICIENCY = 0.7
@@ -37,6 +38,7 @@ THREAD_REGISTERS = 160
 SMALLEST_DOT = 16
 OVERLAP_LOSS = 0.05
 Numbers: TypeAlias = np.float64 | npt.NDArray[np.float64]
+Flags: TypeAlias = np.bool_ | npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,122 +64,6 @@ class Cost:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    tensor: Tensor
-    labels: tuple[str, ...]
-    repeats: int
-    looped: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Dot:
-    contraction: Contraction
-    looped: bool
-    repeats: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Map:
-    labels: tuple[str, ...]
-    cost: float
-    looped: bool
-    repeats: int
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What a block does, for every choice of tile sizes."""
-
-    kernel: BlockGraph
-    loads: tuple[_Load, ...]
-    dots: tuple[_Dot, ...]
-    maps: tuple[_Map, ...]
-    accumulators: tuple[tuple[str, ...], ...]
-    stores: tuple[tuple[Tensor, tuple[str, ...]], ...]
-
-
-def profile(
-    kernel: BlockGraph, tensors: Mapping[str, Tensor], sizes: Mapping[str, int]
-) -> Profile:
-    """Lists the work of `kernel`; `sizes` only breaks ties between operands."""
-    loads: dict[tuple[str, tuple[str, ...]], _Load] = {}
-    dots: list[_Dot] = []
-    maps: list[_Map] = []
-    for terms, looped in _stages(kernel):
-        inside = _fused(terms, sizes)
-        for term in terms:
-            _count(term, looped, tensors, loads, maps, inside)
-            made = as_contraction(term, sizes)
-            if made is not None:
-                dots.append(_Dot(made, looped, 1))
-    accumulators = tuple(a.body.labels for p in kernel.passes for a in p.accumulators)
-    stores = tuple(
-        (s.tensor, tuple(f for axis in s.axes for f in axis if isinstance(f, str)))
-        for s in kernel.outputs
-    )
-    return Profile(
-        kernel, tuple(loads.values()), tuple(dots), tuple(maps), accumulators, stores
-    )
-
-
-def _stages(kernel: BlockGraph) -> list[tuple[tuple[Term, ...], bool]]:
-    """The terms evaluated once per block, and those of each pass per iteration."""
-    label = kernel.loop.label if kernel.loop else None
-    once: dict[Term, None] = {}
-    stages = []
-    for walk in kernel.passes:
-        accumulators = walk.accumulators
-        here = {a.name for a in accumulators}
-        roots = [a.body for a in accumulators] + [s.term for s in walk.stores]
-        roots += [a.rescale for a in accumulators if a.rescale is not None]
-        found = subterms(*roots)
-        looped = tuple(t for t in found if _varies(t, label, here))
-        once.update((t, None) for t in found if t not in set(looped))
-        stages.append((looped, True))
-    epilogue = subterms(*(s.term for s in kernel.stores))
-    once.update((t, None) for t in epilogue)
-    return [(tuple(once), False), *stages]
-
-
-def _varies(term: Term, label: str | None, here: set[str]) -> bool:
-    found = subterms(term)
-    return any(
-        label in t.labels or (isinstance(t.attr, Ref) and t.attr.name in here)
-        for t in found
-    )
-
-
-def _fused(terms: tuple[Term, ...], sizes: Mapping[str, int]) -> set[Term]:
-    """Products that a matrix product swallows: they cost nothing themselves."""
-    return {t.args[0] for t in terms if as_contraction(t, sizes) is not None}
-
-
-def _count(
-    term: Term,
-    looped: bool,
-    tensors: Mapping[str, Tensor],
-    loads: dict[tuple[str, tuple[str, ...]], _Load],
-    maps: list[_Map],
-    fused: set[Term],
-) -> None:
-    attr = term.attr
-    if isinstance(attr, Access):
-        key = (repr(attr), term.labels)
-        old = loads.get(key)
-        repeats = (old.repeats if old else 0) + 1
-        wide = looped or (old is not None and old.looped)
-        loads[key] = _Load(tensors[attr.tensor], term.labels, repeats, wide)
-        return
-    row = OPS[term.op]
-    if row.kind is Kind.LEAF or term in fused:
-        return
-    work = term.args[0].labels if row.kind is Kind.REDUCE else term.labels
-    if row.kind is Kind.REDUCE and term.args[0] in fused:
-        return
-    maps.append(_Map(work, row.cost * max(1, len(term.args) - 1), looped, 1))
-
-
 def _padded(n: Numbers) -> Numbers:
     return 2.0 ** np.ceil(np.log2(n))
 
@@ -191,7 +77,7 @@ def _product(factors: Iterable[Numbers]) -> Numbers:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Tile extents (one each, or one array of choices each) and what follows of them."""
+    """Tile extents (a number or an array of choices each) and what follows of them."""
 
     p: Profile
     tiles: Mapping[str, Numbers]
@@ -216,7 +102,9 @@ class _Tiles:
     def blocks(self) -> Numbers:
         """Thread blocks in the grid."""
         grid = self.p.kernel.grid
-        return _product(np.ceil(self.sizes[r.label] / self.tiles[r.label]) for r in grid)
+        return _product(
+            np.ceil(self.sizes[r.label] / self.tiles[r.label]) for r in grid
+        )
 
     @property
     def iterations(self) -> Numbers:
@@ -229,8 +117,8 @@ class _Tiles:
     def register_pressure(self) -> tuple[Numbers, Numbers]:
         """32-bit registers a block needs, and the widest elementwise value.
 
-        Accumulators live through the loop; beside them one elementwise value and half of
-        the next, and the operands of the largest matrix product.
+        Accumulators live through the loop; beside them one elementwise value and half
+        of the next, and the operands of the largest matrix product.
         """
         held = sum((self.padded(a) for a in self.p.accumulators), np.float64(0.0))
         widest, operands = np.float64(0.0), np.float64(0.0)
@@ -311,7 +199,7 @@ def kernel_seconds(
     *,
     num_warps: Numbers,
     num_stages: Numbers,
-) -> tuple[Numbers, dict[str, Numbers], Numbers]:
+) -> tuple[Numbers, dict[str, Numbers], Flags]:
     """Predicted seconds, what they are made of, and whether the tiles fit the target.
 
     Args:
@@ -375,7 +263,7 @@ def predefined_cost(
     sizes: Mapping[str, int],
     target: Target,
 ) -> Cost:
-    """The predicted cost of a kernel that XLA makes: one launch at its own efficiency."""
+    """The predicted cost of a kernel that XLA makes, at its own efficiency."""
     terms = subterms(*kernel.roots)
     loads = {t.attr: t for t in terms if isinstance(t.attr, Access)}
     memory = sum(

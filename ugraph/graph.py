@@ -1,17 +1,17 @@
 """The μGraph: a plan at three levels (paper section 2).
 
 A `Plan` is a kernel graph: kernels over tensors in device memory. A kernel is
-`Predefined` (XLA runs its terms) or a `BlockGraph` (a custom kernel). A block graph has a
-grid, at most one for-loop, and passes over that loop; imap, omap and fmap of every tensor
-follow from the labels, and are consistent by construction. Thread graphs are made by rule
-(`ugraph.optimize.threads`).
+`Predefined` (XLA runs its terms) or a `BlockGraph` (a custom kernel). A block graph has
+a grid, at most one for-loop, and passes over that loop; imap, omap and fmap of every
+tensor follow from the labels, and are consistent by construction. Thread graphs are
+made by rule (`ugraph.optimize.threads`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ugraph.program import Program, Store, Tensor
-from ugraph.terms import Access, Axes, Fixed, Term, show, subterms
+from ugraph.terms import Access, Axes, Fixed, Term, subterms
 
 REPLICATE = "φ"
 
@@ -35,8 +35,8 @@ class Accumulator:
       name: what `Ref` terms call it.
       op: `sum`, `max` or `min`.
       body: one iteration's value; it has not the loop's label. It may refer to
-        accumulators listed before it in the same pass (their value after this iteration)
-        and to all of earlier passes (their final value).
+        accumulators listed before it in the same pass (their value after this
+        iteration) and to all of earlier passes (their final value).
       rescale: factor on the value so far, or None. Over `ref(m)` and
         `ref(m, when="before")`: how a running maximum that moves is made good
         (exp(m_before - m)). On the first iteration there is nothing to rescale.
@@ -149,7 +149,8 @@ class Plan:
         return tuple(k for k in self.kernels if isinstance(k, BlockGraph))
 
     def __str__(self) -> str:
-        return describe(self)
+        stored = (f"{k.name}: {'; '.join(map(str, k.outputs))}" for k in self.kernels)
+        return "\n".join(stored)
 
 
 def reads_of(kernel: BlockGraph | Predefined) -> tuple[Access, ...]:
@@ -187,49 +188,6 @@ def baseline(program: Program) -> Plan:
     kernel = Predefined("original", program.outputs)
     outputs = tuple(o.tensor for o in program.outputs)
     return Plan(program.extents, program.inputs, outputs, (kernel,))
-
-
-def describe(plan: Plan) -> str:
-    """The three levels as text: grid, loop, imap, omap, fmap, accumulators."""
-    lines = ["kernel graph"]
-    for kernel in plan.kernels:
-        if isinstance(kernel, Predefined):
-            lines += [f"  {kernel.name}: pre-defined"]
-            lines += [f"    {s}" for s in kernel.stores]
-        else:
-            lines += [f"  {line}" for line in _block_lines(kernel, plan)]
-    return "\n".join(lines)
-
-
-def _block_lines(kernel: BlockGraph, plan: Plan) -> list[str]:
-    counts = grid_counts(kernel, plan.sizes)
-    grid = ", ".join(
-        f"{r.label}:{n}×{r.tile}" for r, n in zip(kernel.grid, counts, strict=True)
-    )
-    lines = [f"{kernel.name}: block graph, grid ({grid})"]
-    if kernel.loop is not None:
-        count = loop_count(kernel, plan.sizes)
-        lines.append(f"  forloop {kernel.loop.label}: {count}×{kernel.loop.tile}")
-    for access in reads_of(kernel):
-        lines.append(f"  in  {show_axes(access.tensor, access.axes)} {_maps(kernel, access)}")
-    for number, walk in enumerate(kernel.passes):
-        lines.append(f"  pass {number}")
-        for a in walk.accumulators:
-            scale = f"{show(a.rescale)} · {a.name} ⊕ " if a.rescale is not None else ""
-            lines.append(f"    {a.name} = accum_{a.op}({scale}{show(a.body)})")
-        lines += [f"    store {s}" for s in walk.stores]
-    for store in kernel.stores:
-        omap = ", ".join(f"{r.label}→{axis_of(store.axes, r.label)}" for r in kernel.grid)
-        lines.append(f"  out {store} omap {{{omap}}}")
-    return lines
-
-
-def _maps(kernel: BlockGraph, access: Access) -> str:
-    imap = ", ".join(f"{r.label}→{axis_of(access.axes, r.label)}" for r in kernel.grid)
-    if kernel.loop is None:
-        return f"imap {{{imap}}}"
-    label = kernel.loop.label
-    return f"imap {{{imap}}} fmap {{{label}→{axis_of(access.axes, label)}}}"
 
 
 def show_axes(name: str, axes: Axes) -> str:

@@ -2,9 +2,9 @@
 
 A state says which intermediate values are stored in device memory, and which stored
 values share a kernel. Everything else is computed where it is used, again if need be.
-Search goes from "every reduction is stored" (what a compiler without custom kernels does)
-and from "nothing is stored" by the moves: do not store a value; let two kernels be one;
-split a reduction over blocks. The cost model decides every move.
+Search goes from "every reduction is stored" (what a compiler without custom kernels
+does) and from "nothing is stored" by the moves: do not store a value; let two kernels
+be one; split a reduction over blocks. The cost model decides every move.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from ugraph.cost import Cost, matrix_floor, predefined_cost
-from ugraph.graph import BlockGraph, Plan, Predefined, Range, reads_of
-from ugraph.program import Program, Store, Tensor, bound_labels
+from ugraph.graph import BlockGraph, Plan, Predefined, reads_of
+from ugraph.program import Program, Store, Tensor, axes_shape, bound_labels
 from ugraph.rewrite import Counts
-from ugraph.schedule import block
+from ugraph.schedule import structures
 from ugraph.sizes import Sized, size
 from ugraph.split import inner, outer, split
 from ugraph.target import Target
-from ugraph.terms import Axes, Term, is_reduction, read, subterms
+from ugraph.terms import Axes, Extent, Term, is_reduction, read, subterms
 from ugraph.terms import replace as substitute
 
 SPLITS = (2, 4, 8, 16, 32)
@@ -55,7 +55,7 @@ class Kernels:
     counts: Counts
     sizes: dict[str, int] = field(init=False)
     tensors: dict[str, Tensor] = field(init=False)
-    expired: Callable[[], bool] = lambda: False
+    expired: Callable[[], object] = lambda: False
     known: dict[tuple[Term, ...], tuple[Costed, ...]] = field(default_factory=dict)
     below: dict[Group, frozenset[Term]] = field(default_factory=dict)
     seconds: dict[tuple[Group, frozenset[Term]], float] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Kernels:
     def temporary(self, term: Term) -> Store:
         """The store of an intermediate."""
         axes = self.axes(term)
-        shape = tuple(self.sizes[a[0]] for a in axes)
+        shape = axes_shape(axes, self.sizes)
         dtype = self.rounded.get(term, "f32")
         tensor = Tensor(f"t_{term.digest}", dtype, shape)
         self.tensors[tensor.name] = tensor
@@ -125,7 +125,7 @@ class Kernels:
         )
 
     def best(self, stores: tuple[Store, ...]) -> tuple[Costed, ...]:
-        """The cheapest kernel for these stores, or two that split it; () if none fits."""
+        """The cheapest kernel for these stores, or two that split it; () if none."""
         key = tuple(s.term for s in stores)
         if key not in self.known:
             whole = self._whole(stores)
@@ -307,32 +307,9 @@ def work(stores: tuple[Store, ...]) -> int:
     return sum(is_reduction(t) or t.op == "exp" for t in found)
 
 
-def structures(stores: tuple[Store, ...]) -> Iterator[BlockGraph]:
-    """Every block graph for the stores, sizes open: grid × loop × online."""
-    terms = tuple(s.term for s in stores)
-    bound = bound_labels(*terms)
-    shared = [
-        f
-        for axis in stores[0].axes
-        for f in axis
-        if isinstance(f, str)
-        and f not in bound
-        and all(any(f in a for a in s.axes) for s in stores)
-    ]
-    grid = tuple(Range(label, 1) for label in shared)
-    whole = block("kernel", stores, grid, None)
-    if whole is not None:
-        yield whole
-    for label in bound:
-        seen = set()
-        for online in (True, False):
-            made = block("kernel", stores, grid, Range(label, 1), online=online)
-            if made is not None and made not in seen:
-                seen.add(made)
-                yield made
-
-
-def plan_of(kernels: tuple[Costed, ...], program: Program, sizes: Mapping[str, int]) -> Plan:
+def plan_of(
+    kernels: tuple[Costed, ...], program: Program, sizes: Mapping[str, int]
+) -> Plan:
     """The kernel graph: kernels in an order in which each reads what was stored."""
     pending = [c.kernel for c in kernels]
     ready = {t.name for t in program.inputs}
@@ -349,6 +326,8 @@ def plan_of(kernels: tuple[Costed, ...], program: Program, sizes: Mapping[str, i
 
 
 def _labels(kernel: BlockGraph | Predefined) -> set[str]:
-    found = {x for t in subterms(*kernel.roots) for x in t.labels}
-    found |= {f for s in kernel.outputs for a in s.axes for f in a if isinstance(f, str)}
-    return found | set(bound_labels(*kernel.roots))
+    terms = subterms(*kernel.roots)
+    found = {x for t in terms for x in t.labels} | set(bound_labels(*kernel.roots))
+    found |= {t.attr.label for t in terms if isinstance(t.attr, Extent)}
+    axes = [a for s in kernel.outputs for a in s.axes]
+    return found | {f for a in axes for f in a if isinstance(f, str)}

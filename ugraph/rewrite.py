@@ -79,8 +79,8 @@ def variants(
 ) -> tuple[Variant, ...]:
     """Equal forms of `roots`, the form as written first.
 
-    The forms saturated under a prefix of the rules come next (they are what breadth-first
-    search would find last), then single steps, breadth first.
+    The forms saturated under a prefix of the rules come next (they are what
+    breadth-first search would find last), then single steps, breadth first.
 
     Args:
       roots: output terms.

@@ -1,9 +1,9 @@
 """The algebra: axioms as data, each a named rewrite of one term.
 
-Every rule is an identity of real arithmetic that holds term by term (no cancellation, no
-exponential pulled apart), so that a rewritten program has infinities and NaN where the
-program as written has them, up to the order in which factors meet. `rewrite` applies
-them; the verifier checks every result again without knowing them.
+Every rule is an identity of real arithmetic that holds term by term (no cancellation,
+no exponential pulled apart), so that a rewritten program has infinities and NaN where
+the program as written has them, up to the order in which factors meet. `rewrite`
+applies them; the verifier checks every result again without knowing them.
 """
 
 from collections.abc import Callable, Iterator

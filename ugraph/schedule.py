@@ -1,20 +1,21 @@
 """From terms to a block graph: where an op runs follows from its labels.
 
-Given the labels that the grid takes and the one label that the loop walks, every term has
-its place: it depends on the loop's label → loop body; it reduces the loop's label → an
-accumulator; it depends on accumulated values only → a later pass or the epilogue. A value
-reduced over the loop's label cannot feed the same pass, with one exception: a running
-maximum may, if everything that is accumulated from it scales with exp(-maximum); then the
-accumulator is rescaled whenever the maximum moves. Both ways are offered. While nothing
-but -inf has been seen the shift is taken as zero (`finite`), so that no NaN arises.
+Given the labels that the grid takes and the one label that the loop walks, every term
+has its place: it depends on the loop's label → loop body; it reduces the loop's label →
+an accumulator; it depends on accumulated values only → a later pass or the epilogue. A
+value reduced over the loop's label cannot feed the same pass, with one exception: a
+running maximum may, if everything that is accumulated from it scales with
+exp(-maximum); then the accumulator is rescaled whenever the maximum moves. Both ways
+are offered. While nothing but -inf has been seen the shift is taken as zero (`finite`),
+so that no NaN arises.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ugraph.graph import Accumulator, BlockGraph, Pass, Range
-from ugraph.program import Store
+from ugraph.program import Store, bound_labels
 from ugraph.terms import (
     MINUS_ONE,
     Reduction,
@@ -46,52 +47,59 @@ def degree(term: Term, shift: Term) -> Fraction | None:
     """The c for which term(shift + δ) = exp(c·δ) · term(shift); None if there is none.
 
     Sound by the laws of exp alone: products add degrees, powers multiply them, sums and
-    selections need equal ones.
+    selections need equal ones. A sum over a label of the shift has none: its addends
+    scale by different factors.
     """
     if not contains(term, shift):
         return Fraction(0)
     degrees = [degree(a, shift) for a in term.args]
+    found = None
     match term.op:
         case "exp":
-            return slope(term.args[0], shift)
+            found = slope(term.args[0], shift)
         case "mul":
-            return _total(degrees)
-        case "pow":
-            base = degrees[0]
-            return None if base is None else base * term.attr  # pyrefly: ignore
-        case "add" | "sum":
-            return _common(zip(term.args, degrees, strict=True))
+            found = _total(degrees)
+        case "pow" if degrees[0] is not None and isinstance(term.attr, Fraction):
+            found = degrees[0] * term.attr
+        case "add":
+            found = _common(zip(term.args, degrees, strict=True))
+        case "sum" if not any(reduces(term, label) for label in shift.labels):
+            found = _common(zip(term.args, degrees, strict=True))
         case "select" if degrees[0] == 0:
-            return _common(zip(term.args[1:], degrees[1:], strict=True))
-    return None
+            found = _common(zip(term.args[1:], degrees[1:], strict=True))
+    return found
 
 
 def slope(term: Term, shift: Term) -> Fraction | None:
     """The c for which term(shift + δ) = term(shift) + c·δ, or None."""
-    if term is shift:
-        return Fraction(1)
-    if not contains(term, shift):
-        return Fraction(0)
-    if term.op == "finite":
-        return slope(term.args[0], shift)
-    if term.op == "add":
-        return _total([slope(a, shift) for a in term.args])
-    if term.op == "mul":
-        with_shift = [a for a in term.args if contains(a, shift)]
-        literals = [a.attr for a in term.args if a.op == "lit"]
-        if len(with_shift) == 1 and len(literals) == len(term.args) - 1:
-            inner = slope(with_shift[0], shift)
-            for value in literals:
-                if inner is None or not isinstance(value, Fraction):
-                    return None
-                inner *= value
-            return inner
-    if term.op == "select" and not contains(term.args[0], shift):
-        found = {
-            slope(a, shift) for a in term.args[1:] if a.attr != float("-inf")
-        }
-        return found.pop() if len(found) == 1 else None
-    return None
+    if not contains(term, shift) or term is shift:
+        return Fraction(term is shift)
+    found = None
+    match term.op:
+        case "finite":
+            found = slope(term.args[0], shift)
+        case "add":
+            found = _total([slope(a, shift) for a in term.args])
+        case "mul":
+            found = _scaled(term, shift)
+        case "select" if not contains(term.args[0], shift):
+            branches = [a for a in term.args[1:] if a.attr != float("-inf")]
+            found = _only({slope(a, shift) for a in branches})
+    return found
+
+
+def _scaled(term: Term, shift: Term) -> Fraction | None:
+    """The slope of a product: one factor has the shift, the others are literals."""
+    (first, *more) = (a for a in term.args if contains(a, shift))
+    scale = slope(first, shift)
+    if more or scale is None:
+        return None
+    for a in term.args:
+        if a is not first:
+            if a.op != "lit" or not isinstance(a.attr, Fraction):
+                return None
+            scale *= a.attr
+    return scale
 
 
 def _total(degrees: list[Fraction | None]) -> Fraction | None:
@@ -101,7 +109,10 @@ def _total(degrees: list[Fraction | None]) -> Fraction | None:
 
 def _common(parts: Iterable[tuple[Term, Fraction | None]]) -> Fraction | None:
     """The one degree of all parts; a literal zero has every degree."""
-    found = {d for t, d in parts if not (t.op == "lit" and t.attr == 0)}
+    return _only({d for t, d in parts if not (t.op == "lit" and t.attr == 0)})
+
+
+def _only(found: set[Fraction | None]) -> Fraction | None:
     return found.pop() if len(found) == 1 else None
 
 
@@ -200,7 +211,7 @@ def _accumulator(
 ) -> Accumulator | None:
     scales, safe = [], {}
     for shift in schedule.running(term):
-        c = degree(term.args[0], shift) if term.op == "sum" else None
+        c = degree(term, shift) if term.op == "sum" else None
         if c is None:
             return None
         if c != 0:
@@ -234,3 +245,32 @@ def refer(term: Term, names: dict[Term, str]) -> Term:
 
 def _with_refs(store: Store, names: dict[Term, str]) -> Store:
     return Store(store.tensor, store.axes, refer(store.term, names))
+
+
+def grid_labels(stores: tuple[Store, ...]) -> tuple[str, ...]:
+    """Labels that a grid may take: every store has them, no reduction binds them."""
+    bound = bound_labels(*(s.term for s in stores))
+    return tuple(
+        f
+        for axis in stores[0].axes
+        for f in axis
+        if isinstance(f, str)
+        and f not in bound
+        and all(any(f in a for a in s.axes) for s in stores)
+    )
+
+
+def structures(stores: tuple[Store, ...]) -> Iterator[BlockGraph]:
+    """Every block graph for the stores, sizes open: grid × loop × online."""
+    bound = bound_labels(*(s.term for s in stores))
+    grid = tuple(Range(label, 1) for label in grid_labels(stores))
+    whole = block("kernel", stores, grid, None)
+    if whole is not None:
+        yield whole
+    for label in bound:
+        seen = set()
+        for online in (True, False):
+            made = block("kernel", stores, grid, Range(label, 1), online=online)
+            if made is not None and made not in seen:
+                seen.add(made)
+                yield made

@@ -7,19 +7,20 @@ found. Search proposes and never verifies; the caller does.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, prod
 
 from ugraph.graph import BlockGraph, Plan, Predefined, Range
 from ugraph.kernels import Costed, Kernels, plan_of
-from ugraph.program import Program, Store, bound_labels
+from ugraph.program import ITEMSIZE, Program, Store
 from ugraph.rewrite import Counts, Step, Variant, variants
 from ugraph.rules import AXIOMS, Rule
+from ugraph.schedule import grid_labels
 from ugraph.target import Target
 from ugraph.terms import Reduction, Term, is_reduction, make, rebuild, subterms
 
-
+CPU_BLOCKS = 4096
 NEAR_FLOOR = 1.25
 """Forms are searched until a plan is within this factor of the cost model's floor."""
 
@@ -31,12 +32,15 @@ class Limits:
     Attributes:
       forms: equal forms of the program at most.
       seconds: wall time at most.
+      states: kernels and forms looked at, at most (None: no limit); unlike a limit in
+        seconds it stops at the same point every time.
       max_kernel_ops: kernels of a plan at most.
       max_block_ops: reductions, products and exponentials of a custom kernel at most.
     """
 
     forms: int = 24
     seconds: float = 20.0
+    states: int | None = None
     max_kernel_ops: int = 5
     max_block_ops: int = 11
 
@@ -82,8 +86,8 @@ def search(
     """Searches plans for `program` on `target`.
 
     Returns:
-      Candidates sorted by predicted time (on a CPU: by how much they promise; they are to
-      be measured), with counts. Empty when no plan fits.
+      Candidates sorted by predicted time (on a CPU: by how much they promise; they are
+      to be measured), with counts. Empty when no plan fits.
     """
     limits = limits or Limits()
     found, start = Found(), clock()
@@ -91,8 +95,11 @@ def search(
     proposals = _cpu_plans if target.platform == "cpu" else _gpu_plans
     candidates: dict[Plan, Candidate] = {}
 
-    def expired() -> bool:
-        return clock() - start > limits.seconds
+    def stopped() -> str:
+        if limits.states is not None and found.counts.seen >= limits.states:
+            return f"limit of {limits.states} states"
+        spent = clock() - start
+        return f"time limit of {limits.seconds:g} s" if spent > limits.seconds else ""
 
     try:
         forms = variants(roots, rules, limit=limits.forms, counts=found.counts)
@@ -100,7 +107,7 @@ def search(
         found.original_seconds = original_seconds(program, target)
         floor = Kernels(program, roots, target, 0, found.counts).floor
         for form in forms:
-            task = _Task(program, target, limits, found.counts, expired)
+            task = _Task(program, target, limits, found.counts, stopped)
             for candidate in proposals(task, form):
                 candidates.setdefault(candidate.plan, candidate)
             if target.platform != "cpu" and any(
@@ -109,8 +116,8 @@ def search(
             ):
                 found.stopped = "the best plan is near the floor of the cost model"
                 break
-            if expired():
-                found.stopped = f"time limit of {limits.seconds:g} s"
+            found.stopped = stopped()
+            if found.stopped:
                 break
     except KeyboardInterrupt:
         found.stopped = "interrupted"
@@ -134,7 +141,7 @@ class _Task:
     target: Target
     limits: Limits
     counts: Counts
-    expired: Callable[[], bool]
+    expired: Callable[[], object]
 
 
 def _gpu_plans(task: _Task, form: Variant) -> Iterator[Candidate]:
@@ -176,26 +183,40 @@ def _cpu_plans(task: _Task, form: Variant) -> Iterator[Candidate]:
     ):
         if order and variant == stores:
             continue
-        for i, grid in enumerate(_cpu_grids(variant)):
+        for i, grid in enumerate(
+            _cpu_grids(variant, program.sizes, task.target.shared_bytes)
+        ):
             task.counts.seen += 1
             kernel = BlockGraph("kernel0", grid, None, (), variant)
             plan = plan_of((Costed(kernel, None),), program, program.sizes)  # pyrefly: ignore
             seconds = 1e-6 * (1 + i + 10 * order) + 1e-9 * rank
-            label = f", loop over {grid[0].label}" if grid else ""
+            label = ", loop over " + " and ".join(r.label for r in grid) if grid else ""
             yield Candidate(plan, seconds, (), form.derivation, note + label)
 
 
-def _cpu_grids(stores: tuple[Store, ...]) -> tuple[tuple[Range, ...], ...]:
-    bound = set(bound_labels(*(s.term for s in stores)))
-    shared = [
-        f
-        for axis in stores[0].axes
-        for f in axis
-        if isinstance(f, str)
-        and f not in bound
-        and all(any(f in a for a in s.axes) for s in stores)
-    ]
-    return ((), *((Range(label, 1),) for label in shared[:2]))
+def _cpu_grids(
+    stores: tuple[Store, ...], sizes: Mapping[str, int], cache_bytes: int
+) -> tuple[tuple[Range, ...], ...]:
+    """No grid, and grids whose blocks bring the largest reduction into cache."""
+    roots = tuple(s.term for s in stores)
+    inside = [t for t in subterms(*roots) if is_reduction(t) and t not in roots]
+    sums = [prod(sizes[x] for x in t.labels) * ITEMSIZE["f32"] for t in inside]
+    left = max(sums, default=0)
+    grids: list[tuple[Range, ...]] = [()]
+    for label in grid_labels(stores)[:2]:
+        if left <= cache_bytes:
+            break
+        size = sizes[label]
+        fits = (t for t in range(size, 1, -1) if size % t == 0)
+        tile = next((t for t in fits if left // size * t <= cache_bytes), 1)
+        grids.append((*grids[-1], Range(label, tile)))
+        left = left // size * tile
+    return tuple(g for g in grids if prod(grid_sizes(g, sizes)) <= CPU_BLOCKS)
+
+
+def grid_sizes(grid: tuple[Range, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Blocks along each dimension of a grid."""
+    return tuple(-(-sizes[r.label] // r.tile) for r in grid)
 
 
 def widen(term: Term) -> Term:

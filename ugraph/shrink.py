@@ -1,7 +1,8 @@
 """The same program and plan at smaller extents, tiles and structure kept.
 
-What is checked by running (the numerics guard) is checked on a plan that has every tile,
-every kind of edge and more than one block and iteration, at a size that runs in moments.
+What is checked by running (the numerics guard) is checked on a plan that has every
+tile, every kind of edge and more than one block and iteration, at a size that runs in
+moments.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ def shrink(
 
 
 def split_labels(program: Program, plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Labels of the program that the plan splits, and the factors it splits them into."""
+    """Labels of the program that the plan splits, and their factors there."""
     ours = {a.tensor: a for k in plan.kernels for a in reads_of(k)}
     found: dict[str, tuple[str, ...]] = {}
     for access in reads(*(o.term for o in program.outputs)):

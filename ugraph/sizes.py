@@ -10,15 +10,9 @@ from math import inf
 
 import numpy as np
 
-from ugraph.cost import (
-    SMALLEST_DOT,
-    Cost,
-    Profile,
-    kernel_cost,
-    kernel_seconds,
-    profile,
-)
+from ugraph.cost import SMALLEST_DOT, Cost, kernel_cost, kernel_seconds
 from ugraph.graph import BlockGraph, Range
+from ugraph.profile import Profile, profile
 from ugraph.program import Tensor
 from ugraph.target import Target
 
@@ -84,16 +78,16 @@ def size(
     return Sized(sized, kernel_cost(p, sizes, target, sized))
 
 
-def _walked(
-    p: Profile, sizes: Mapping[str, int]
-) -> list[tuple[str, tuple[int, ...]]]:
+def _walked(p: Profile, sizes: Mapping[str, int]) -> list[tuple[str, tuple[int, ...]]]:
     """Tile extents to try for each walked label; every other label is whole."""
     contractions = [d.contraction for d in p.dots]
     batch = {label for c in contractions for label in c.batch}
     dotted = {x for c in contractions for x in (*c.rows, *c.columns, *c.contracted)}
     walked: list[tuple[str, tuple[int, ...]]] = []
     for r in p.kernel.grid:
-        options = (1,) if r.label in batch else _tiles(r.label, GRID_TILES, dotted, sizes)
+        options = (
+            (1,) if r.label in batch else _tiles(r.label, GRID_TILES, dotted, sizes)
+        )
         walked.append((r.label, options))
     if p.kernel.loop is not None:
         label = p.kernel.loop.label

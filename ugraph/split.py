@@ -1,10 +1,11 @@
 """Splitting a label: a reduction in parts, over blocks, and a combination of the parts.
 
-A label ℓ of extent n becomes (ℓo, ℓi); a reduction over ℓ becomes a reduction over ℓo of a
-reduction over ℓi (split-K). Where the summed term scales with exp(c·m) for a maximum m
-over the same label, each part takes its own maximum m' and is brought to the common one
-by exp(c·(m - m')) when the parts are combined (split-KV): nothing overflows that did not
-before, and a part in which everything is masked (m' = -inf) counts for nothing.
+A label ℓ of extent n becomes (ℓo, ℓi); a reduction over ℓ becomes a reduction over ℓo
+of a reduction over ℓi (split-K). Where the summed term scales with exp(c·m) for a
+maximum m over the same label, each part takes its own maximum m' and is brought to the
+common one by exp(c·(m - m')) when the parts are combined (split-KV): nothing overflows
+that did not before, and a part in which everything is masked (m' = -inf) counts for
+nothing.
 """
 
 from collections.abc import Callable
@@ -131,7 +132,7 @@ def _in_parts(
     local: dict[Term, Term] = {}
     scales: list[Term] = []
     for shift in own:
-        c = degree(body, shift) if shift.op in ("max", "min") else None
+        c = degree(term, shift) if shift.op in ("max", "min") else None
         common, inside = visit(shift), shift.args[0]
         if c is None or common is None or any(contains(inside, o) for o in own):
             return None

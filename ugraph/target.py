@@ -1,9 +1,9 @@
 """Targets: devices as data. None needs a device of its kind to be present.
 
 Sources of the numbers: the vendors' public data sheets (dense rates, no sparsity) for
-bandwidth, rates and sizes; the CUDA programming guide's table of compute capabilities for
-limits per multiprocessor. `l2_bandwidth`, `launch_s`, `latency_s` and the efficiencies
-are estimates of this project until a device has been measured.
+bandwidth, rates and sizes; the CUDA programming guide's table of compute capabilities
+for limits per multiprocessor. `l2_bandwidth`, `launch_s`, `latency_s` and the
+efficiencies are estimates of this project until a device has been measured.
 """
 
 from collections.abc import Mapping

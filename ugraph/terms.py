@@ -3,8 +3,8 @@
 A term is an immutable, interned expression over *index labels* (einsum style): the
 labels of a map are the union of its operands' labels, a reduction binds labels, a
 broadcast is the absence of a label. A term knows no sizes: one term stands for the
-program at every size. Equal terms are the same object, and a term's `digest` is the same
-in every process, so that sorting by it is deterministic.
+program at every size. Equal terms are the same object, and a term's `digest` is the
+same in every process, so that sorting by it is deterministic.
 
 Quotients and roots are products with rational powers: a / b is `mul(a, pow(b, -1))` and
 rsqrt(x) is `pow(x, -1/2)`. Nothing cancels: x - x and x / x stay what they are, because
@@ -15,6 +15,7 @@ import hashlib
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from math import isnan
 from typing import NamedTuple, TypeAlias
 
 from ugraph.ops import OPS, Kind
@@ -155,7 +156,7 @@ def lit(value: Fraction | float) -> Term:
     """
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return make("lit", (), value)
-    if value != value:
+    if isinstance(value, float) and isnan(value):
         raise ValueError("a NaN literal has no meaning in a term")
     return make("lit", (), Fraction(value))
 
@@ -203,13 +204,13 @@ def neg(x: Term) -> Term:
 
 
 def power(x: Term, exponent: Fraction | int) -> Term:
-    """x to a rational power."""
+    """The rational power of x."""
     exponent = Fraction(exponent)
     return x if exponent == 1 else make("pow", (x,), exponent)
 
 
 def divide(x: Term, y: Term) -> Term:
-    """x / y."""
+    """The quotient x / y."""
     return mul(x, power(y, -1))
 
 
@@ -219,7 +220,7 @@ def exp(x: Term) -> Term:
 
 
 def finite(x: Term) -> Term:
-    """x where it is not -inf, else zero: a shift under an exponential made safe."""
+    """The operand where it is not -inf, else zero: a safe shift for an exponential."""
     return make("finite", (x,))
 
 
@@ -292,26 +293,33 @@ def is_reduction(term: Term) -> bool:
 def show(term: Term) -> str:
     """The term as text, such as `sum[d](in0[b,d] * in1[d,n])`."""
     a = [show(x) for x in term.args]
-    match term.attr:
-        case Access(tensor, axes):
-            return f"{tensor}[{','.join(_axis(x) for x in axes)}]"
-        case Ref(name, _, when):
-            return name if when == "now" else f"{name}.before"
-        case Reduction(labels):
-            return f"{term.op}[{','.join(labels)}]({a[0]})"
-    if term.op in ("lit", "int"):
-        value = term.attr
-        small = not isinstance(value, Fraction) or len(str(value)) <= 8
-        return str(value) if small else f"{float(value):.6g}"  # pyrefly: ignore
-    if isinstance(term.attr, Extent):
-        return f"extent[{term.attr.label}]"
-    if term.op == "iota":
-        return f"iota[{term.attr}]"
-    if term.op in ("add", "mul"):
-        return "(" + {"add": " + ", "mul": " * "}[term.op].join(a) + ")"
-    if term.op == "pow":
-        return f"{a[0]}^({term.attr})"
-    return f"{term.op}({', '.join(a)})"
+    text = f"{term.op}({', '.join(a)})"
+    match term.op, term.attr:
+        case _, Access(tensor, axes):
+            text = f"{tensor}[{','.join(_axis(x) for x in axes)}]"
+        case _, Ref(name, _, when):
+            text = name if when == "now" else f"{name}.before"
+        case _, Reduction(labels):
+            text = f"{term.op}[{','.join(labels)}]({a[0]})"
+        case "extent", Extent(label):
+            text = f"extent[{label}]"
+        case "iota", label:
+            text = f"iota[{label}]"
+        case "lit" | "int", value:
+            text = _number(value)
+        case "add", _:
+            text = f"({' + '.join(a)})"
+        case "mul", _:
+            text = f"({' * '.join(a)})"
+        case "pow", exponent:
+            text = f"{a[0]}^({exponent})"
+    return text
+
+
+def _number(value: Attr) -> str:
+    if isinstance(value, Fraction) and len(str(value)) > 8:
+        return f"{float(value):.6g}"
+    return str(value)
 
 
 def _axis(axis: tuple[Factor, ...]) -> str:

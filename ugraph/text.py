@@ -1,12 +1,12 @@
 """Programs and plans as JSON, for the winners database and certificates.
 
-`dump` and `load` are inverse: `load(dump(plan)) == plan`. Terms are written once each, as
-a table in which operands come before their users.
+`dump` and `load` are inverse: `load(dump(plan)) == plan`. Terms are written once each,
+as a table in which operands come before their users.
 """
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ugraph.graph import Accumulator, BlockGraph, Pass, Plan, Predefined, Range
 from ugraph.program import Program, Store, Tensor
@@ -73,7 +73,7 @@ def load(data: Json) -> Program | Plan:
         raise FormatError(f"damaged program or plan: {error!r}") from error
 
 
-def _loaded(data) -> Program | Plan:  # noqa: ANN001 - checked by `load`
+def _loaded(data: Any) -> Program | Plan:
     extents = tuple((str(n), int(s)) for n, s in data["extents"])
     inputs = tuple(map(_read_tensor, data["inputs"]))
     terms: list[Term] = []
@@ -102,22 +102,26 @@ class _Table:
 
 
 def _attr(attr: object) -> Json:
+    row: tuple[str, Any]
     match attr:
-        case Access(tensor, axes, yields):
-            return {"access": [tensor, _axes(axes), yields]}
-        case Reduction(labels, dtype):
-            return {"reduction": [list(labels), dtype]}
-        case Ref(name, labels, when):
-            return {"ref": [name, list(labels), when]}
-        case Extent(label):
-            return {"extent": [label]}
-        case Fraction():
-            return {"fraction": [attr.numerator, attr.denominator]}
-        case float():
-            return {"float": [repr(attr)]}
         case None | int() | str():
             return attr
-    raise TypeError(f"no text form for attribute {attr!r}")
+        case Access(tensor, axes, yields):
+            row = ("access", [tensor, _axes(axes), yields])
+        case Reduction(labels, dtype):
+            row = ("reduction", [list(labels), dtype])
+        case Ref(name, labels, when):
+            row = ("ref", [name, list(labels), when])
+        case Extent(label):
+            row = ("extent", [label])
+        case Fraction():
+            row = ("fraction", [attr.numerator, attr.denominator])
+        case float():
+            row = ("float", [repr(attr)])
+        case _:
+            raise TypeError(f"no text form for attribute {attr!r}")
+    kind, value = row
+    return {kind: value}
 
 
 def _read_attr(data: Json) -> object:
@@ -139,7 +143,7 @@ def _axes(axes: Axes) -> Json:
     return [[list(f) if isinstance(f, Fixed) else f for f in axis] for axis in axes]
 
 
-def _read_axes(data) -> Axes:  # noqa: ANN001 - checked by `load`
+def _read_axes(data: Any) -> Axes:
     return tuple(
         tuple(f if isinstance(f, str) else Fixed(*f) for f in axis) for axis in data
     )
@@ -149,7 +153,7 @@ def _tensor(t: Tensor) -> Json:
     return [t.name, t.dtype, list(t.shape)]
 
 
-def _read_tensor(data) -> Tensor:  # noqa: ANN001 - checked by `load`
+def _read_tensor(data: Any) -> Tensor:
     name, dtype, shape = data
     return Tensor(name, dtype, tuple(shape))
 
@@ -158,7 +162,7 @@ def _store(s: Store, table: _Table) -> Json:
     return [_tensor(s.tensor), _axes(s.axes), table[s.term]]
 
 
-def _read_store(data, terms: list[Term]) -> Store:  # noqa: ANN001 - checked by `load`
+def _read_store(data: Any, terms: list[Term]) -> Store:
     tensor, axes, term = data
     return Store(_read_tensor(tensor), _read_axes(axes), terms[term])
 
@@ -190,7 +194,7 @@ def _optional(term: Term | None, table: _Table) -> int | None:
     return None if term is None else table[term]
 
 
-def _read_kernel(data, terms: list[Term]) -> BlockGraph | Predefined:  # noqa: ANN001
+def _read_kernel(data: Any, terms: list[Term]) -> BlockGraph | Predefined:
     stores = tuple(_read_store(s, terms) for s in data["stores"])
     if "predefined" in data:
         return Predefined(data["predefined"], stores)

@@ -1,7 +1,8 @@
 """The zoo: programs with names and shapes, as a JAX user writes them.
 
 Tests, benchmarks and documentation share them. Nothing outside this package knows them.
-Shapes follow the published evaluations of Mirage (OSDI'25) and Prism (arXiv 2604.15272).
+Shapes follow the published evaluations of Mirage (OSDI'25) and Prism (arXiv
+2604.15272).
 """
 
 from collections.abc import Callable
@@ -43,7 +44,7 @@ class Case:
 
 
 def rms_norm(x: jax.Array, eps: float = 1e-6) -> jax.Array:
-    """x over its root mean square along the last axis, statistics in float32."""
+    """X over its root mean square along the last axis, statistics in float32."""
     wide = x.astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
     return (wide * scale).astype(x.dtype)
@@ -64,7 +65,9 @@ def _gated_mlp(x: jax.Array, w1: jax.Array, w2: jax.Array) -> jax.Array:
     return jax.nn.silu(x @ w1) * (x @ w2)
 
 
-def _rmsnorm_mlp(x: jax.Array, g: jax.Array, up: jax.Array, gate: jax.Array) -> jax.Array:
+def _rmsnorm_mlp(
+    x: jax.Array, g: jax.Array, up: jax.Array, gate: jax.Array
+) -> jax.Array:
     normed = rms_norm(x) * g
     return jax.nn.silu(normed @ gate) * (normed @ up)
 
@@ -112,7 +115,9 @@ def cases(batch: int = 16) -> dict[str, Case]:
         Case("layernorm", _layernorm, ((batch, wide), (wide,), (wide,), (wide, wide))),
         Case("ntrans", _ntrans, ((batch, wide), (batch, wide), (wide,))),
         Case("gqa", attend, ((heads, 256, 64), (heads, 4096, 64), (heads, 4096, 64))),
-        Case("qknorm", _qknorm, ((heads, 256, 64), (heads, 4096, 64), (heads, 4096, 64))),
+        Case(
+            "qknorm", _qknorm, ((heads, 256, 64), (heads, 4096, 64), (heads, 4096, 64))
+        ),
         Case("prefill", attend, ((16, 1024, 128),) * 3),
         Case("causal", _causal, ((16, 512, 128),) * 3),
         Case("decode", attend, ((64, 1, 128), (64, 1024, 128), (64, 1024, 128))),

@@ -1,9 +1,10 @@
-"""Axis factorization: which axes of a region's arrays are the same, and into what parts.
+"""Axis factorization: which axes of a region's arrays are the same, and their parts.
 
-Every axis is a list of *atoms*, major first, each with a size of two or more; an axis of
-size one has none. Two axes that an equation makes the same have the same atoms; a reshape
-that splits or merges an axis refines atoms. An atom that was refined stands for its parts
-from then on, so facts learned early stay true and one walk over the equations is enough.
+Every axis is a list of *atoms*, major first, each with a size of two or more; an axis
+of size one has none. Two axes that an equation makes the same have the same atoms; a
+reshape that splits or merges an axis refines atoms. An atom that was refined stands for
+its parts from then on, so facts learned early stay true and one walk over the equations
+is enough.
 
 Atoms say what is the same axis, not what is the same index: the labels of a use are
 allotted later.

@@ -1,8 +1,8 @@
 """What a lifting rule is, and the table of them.
 
 A rule knows one primitive in three ways: whether an equation of it can be lifted at all
-(`check`), which axes it makes the same (`link`), and which uses of its operands a use of
-its result needs and what is built of them (`step`). Rules never call each other: the
+(`check`), which axes it makes the same (`link`), and which uses of its operands a use
+of its result needs and what is built of them (`step`). Rules never call each other: the
 driver walks uses with a stack of its own, so that depth is no limit.
 """
 

@@ -1,8 +1,8 @@
 """Numbers known while lifting: decoding literals and folding what is made of them.
 
-A floating-point constant is an exact `Fraction` of the value as stored, or a float where
-it is infinite or NaN. Folding is exact: nothing is rounded, so a folded constant is at
-least as near to the mathematics as what the program would have computed.
+A floating-point constant is an exact `Fraction` of the value as stored, or a float
+where it is infinite or NaN. Folding is exact: nothing is rounded, so a folded constant
+is at least as near to the mathematics as what the program would have computed.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Rules of contractions and reductions: they bind labels.
 
-A bound label is the first of its atom's labels that the use does not have free: softmax's
-maximum, its sum and the contraction after it come to bind the same label, and nothing is
-captured.
+A bound label is the first of its atom's labels that the use does not have free:
+softmax's maximum, its sum and the contraction after it come to bind the same label, and
+nothing is captured.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ from ugraph.terms import Axes, Term, lit, mul, reduce
 def summed(
     term: Term, labels: Iterable[str], extents: Callable[[str], int], dtype: str = "f32"
 ) -> Term:
-    """The sum over `labels`; over one that the term lacks, a product with its extent."""
+    """The sum over `labels`; for one that the term lacks, times its extent."""
     labels = tuple(labels)
     times = prod(extents(x) for x in labels if x not in term.labels)
     total = reduce("sum", term, labels, dtype)

@@ -1,4 +1,4 @@
-"""Rules of elementwise primitives: the op table's, and arithmetic, casts and selects."""
+"""Rules of elementwise primitives: the op table's, arithmetic, casts and selects."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -155,8 +155,8 @@ def _signed(term: Term, sign: int) -> Iterable[tuple[Term, int]]:
 def total(*terms: Term) -> Term:
     """The sum, unless exact arithmetic would cancel a summand.
 
-    What is left of `(x + c) - x` or `x - float32(bfloat16(x))` is a rounding error, and a
-    program that computes one means it.
+    What is left of `(x + c) - x` or `x - float32(bfloat16(x))` is a rounding error, and
+    a program that computes one means it.
 
     Raises:
       Refused: when a summand cancels.
@@ -337,6 +337,7 @@ for _name, _build in {
     "square": lambda x: power(x, 2),
     "sqrt": lambda x: power(x, _HALF),
     "rsqrt": lambda x: power(x, -_HALF),
+    "one_minus_square": lambda x: total(lit(Fraction(1)), negated(power(x, 2))),
     "clamp": lambda low, x, high: make("minimum", (make("maximum", (x, low)), high)),
 }.items():
     register(_name, elementwise(all_floats, _plain(_build)))

@@ -1,8 +1,8 @@
 """From a jaxpr to a flat list of nodes over values.
 
 Nested calls are inlined, scalar constants are folded (a value that is the same number
-everywhere is a *splat*, whatever its shape), a select by a constant is one of its cases,
-and what no output needs is dropped.
+everywhere is a *splat*, whatever its shape), a select by a constant is one of its
+cases, and what no output needs is dropped.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Rules of primitives that cut axes into equal pieces or lay pieces side by side.
 
 Where the pieces are equal these are relabelings: the axis has a factor that counts the
-pieces. Taking a piece fixes that factor; laying side by side selects by it, and taking a
-piece of what was laid side by side is just that piece.
+pieces. Taking a piece fixes that factor; laying side by side selects by it, and taking
+a piece of what was laid side by side is just that piece.
 """
 
 from collections.abc import Sequence
@@ -117,8 +117,10 @@ def _windows(node: Node) -> list[tuple[Piece | None, ...]]:
         cuts = zip(shape, starts, limits, steps, strict=True)
         return [tuple(piece_of(*cut) for cut in cuts)]
     (dimension,) = ints_of_one(node, "axis")
+    unstacked = node.primitive == "unstack"
+    sizes = (1,) * shape[dimension] if unstacked else ints(node, "sizes")
     found, start = [], 0
-    for size in ints(node, "sizes"):
+    for size in sizes:
         limit = start + size
         found.append(
             tuple(
@@ -144,7 +146,10 @@ def _link_slice(node: Node, factors: Factorization) -> None:
                 window, factors.axes(operand), operand.shape, strict=True
             )
         )
-        factors.assign(result, (x.inside for x in linked))
+        inside = [x.inside for x in linked]
+        if node.primitive == "unstack":
+            del inside[ints_of_one(node, "axis")[0]]
+        factors.assign(result, inside)
         notes.append(linked)
     factors.notes[node] = notes
 
@@ -152,6 +157,9 @@ def _link_slice(node: Node, factors: Factorization) -> None:
 def _step_slice(node: Node, result: int, labels: Axes, context: Context) -> Step:
     factors = context.factors
     linked = factors.notes[node][result]  # pyrefly: ignore
+    if node.primitive == "unstack":
+        (dimension,) = ints_of_one(node, "axis")
+        labels = (*labels[:dimension], (), *labels[dimension:])
     axes = (_within(x, axis, factors) for x, axis in zip(linked, labels, strict=True))
     return Step((Demand(node.operands[0], tuple(axes)),), lambda term: term)
 
@@ -259,7 +267,7 @@ def _step_pad(node: Node, result: int, labels: Axes, context: Context) -> Step:
     return Step(needs, lambda x, other: choose(condition, x, other))
 
 
-register("slice split", Rule(_check_slice, _link_slice, _step_slice))
+register("slice split unstack", Rule(_check_slice, _link_slice, _step_slice))
 register(
     "concatenate stack", Rule(_check_concatenate, _link_concatenate, _step_concatenate)
 )

@@ -2,8 +2,8 @@
 
 Two phases. First one walk over the equations factors every axis into atoms and makes
 axes the same that the equations make the same (`axes`). Then every output is demanded
-with a label per atom, and the demand goes down to the inputs, a term for every *use*: in
-`x @ x.T` the rows of x have two roles and get two labels.
+with a label per atom, and the demand goes down to the inputs, a term for every *use*:
+in `x @ x.T` the rows of x have two roles and get two labels.
 """
 
 from typing import Any
@@ -36,6 +36,8 @@ from ugraph.program import Program, Store, Tensor, bound_labels, reads
 from ugraph.terms import Axes, Term, read, subterms, yields
 
 MOST_USES = 20_000
+# Terms are walked recursively by most of what comes after.
+DEEPEST = 150
 
 
 class LiftError(UnsupportedError):
@@ -126,6 +128,7 @@ class _Lifter:
         self.known: dict[Demand, Term] = {}
         self.roundings: dict[tuple[Term, str], None] = {}
         self.ranges: dict[Term, tuple[int, int]] = {}
+        self.depths: dict[Term, int] = {}
         self.names = {v: f"in{i}" for i, v in enumerate(flat.inputs)}
 
     def program(self) -> Program:
@@ -203,6 +206,8 @@ class _Lifter:
             term = step.build(*(self.known[n] for n in step.needs))
         except Refused as error:
             raise Refused(error.reason, error.node or value.node) from None
+        if self.depth(term) > DEEPEST:
+            raise Refused(f"more than {DEEPEST} ops depend on each other", value.node)
         if value.dtype == "i32":
             low, high = self.range(term)
             if low not in INT32 or high not in INT32:
@@ -211,6 +216,13 @@ class _Lifter:
         if narrow and term.op not in ("input", "lit"):
             self.roundings.setdefault((term, value.dtype))
         return term
+
+    def depth(self, term: Term) -> int:
+        """The number of ops on the longest path to an input."""
+        if term not in self.depths:
+            below = (self.depth(a) for a in term.args)
+            self.depths[term] = 1 + max(below, default=0)
+        return self.depths[term]
 
     def range(self, term: Term) -> tuple[int, int]:
         """The least and the greatest value of an integer term."""

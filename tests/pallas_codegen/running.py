@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 import numpy.typing as npt
+
 import pallas_codegen
 from ugraph.graph import BlockGraph, Plan, Predefined
 from ugraph.program import Program

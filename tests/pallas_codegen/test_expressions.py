@@ -6,6 +6,7 @@ from fractions import Fraction
 import jax
 import numpy as np
 import pytest
+
 from pallas_codegen import EmitError
 from pallas_codegen.expressions import (
     Value,
@@ -91,7 +92,9 @@ def test_a_value_used_twice_is_a_variable() -> None:
     shared = exp(X)
     root = add(shared, mul(shared, Y))
     sizes = {"a": 2, "b": 3}
-    writer = Plain(Layout(("a", "b"), sizes, sizes, sizes), Namer(), count_uses((root,)))
+    writer = Plain(
+        Layout(("a", "b"), sizes, sizes, sizes), Namer(), count_uses((root,))
+    )
     value = writer.value(root)
     assert writer.lines == ["exp = jnp.exp(x)"]
     assert value.text.count("exp") == 2

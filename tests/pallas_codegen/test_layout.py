@@ -5,12 +5,12 @@ from math import prod
 
 import hypothesis.strategies as st
 from hypothesis import given
+
 from pallas_codegen.layout import Layout, is_dot, order, padded, whole
+from tests.ugraph import programs as made
 from ugraph.contraction import as_contraction
 from ugraph.graph import BlockGraph, Predefined, Range
 from ugraph.schedule import structures
-
-from tests.ugraph import programs as made
 
 
 def kernel(tile: int) -> BlockGraph:

@@ -2,8 +2,9 @@
 
 import traceback
 
-import pallas_codegen
 import pytest
+
+import pallas_codegen
 from pallas_codegen import Source
 
 TEXT = "def run(x, *, interpret=False):\n    return (1 / x,)\n"

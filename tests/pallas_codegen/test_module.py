@@ -7,21 +7,23 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-import pallas_codegen
 import pytest
+
+import pallas_codegen
 from pallas_codegen import EmitError
+from tests.pallas_codegen.running import H200, emitted, plan_for
+from tests.ugraph import programs as made
 from ugraph.graph import BlockGraph, Range
 from ugraph.schedule import structures
 from ugraph.search import search
 from ugraph.target import TARGETS
 
-from tests.pallas_codegen.running import H200, emitted, plan_for
-from tests.ugraph import programs as made
-
 
 def norm_linear_kernel() -> BlockGraph:
     """A fixed kernel."""
-    kernel = next(k for k in structures(made.pulled(made.norm_linear()).outputs) if k.loop)
+    kernel = next(
+        k for k in structures(made.pulled(made.norm_linear()).outputs) if k.loop
+    )
     grid = tuple(Range(r.label, 16) for r in kernel.grid)
     return dataclasses.replace(kernel, name="kernel0", grid=grid, loop=Range("d", 32))
 

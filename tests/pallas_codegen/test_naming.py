@@ -4,6 +4,7 @@ import keyword
 
 import hypothesis.strategies as st
 from hypothesis import given
+
 from pallas_codegen.naming import RESERVED, Namer
 
 

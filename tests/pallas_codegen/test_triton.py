@@ -7,14 +7,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
+
 from pallas_codegen import EmitError
 from pallas_codegen.triton import vanishes
-from ugraph.graph import BlockGraph, Predefined, Range
-from ugraph.program import Program, Store, Tensor, bound_labels
-from ugraph.schedule import block, grid_labels, structures
-from ugraph.search import widen
-from ugraph.terms import Fixed, add, exp, lit, mul, power, read
-
 from tests.pallas_codegen.running import (
     assert_close,
     emitted,
@@ -26,6 +21,11 @@ from tests.ugraph import programs as made
 from tests.ugraph.evaluator import evaluate_program
 from tests.ugraph.programs import Maker, inputs_for
 from tests.ugraph.strategies import positive_inputs, programs, ranges
+from ugraph.graph import BlockGraph, Predefined, Range
+from ugraph.program import Program, Store, Tensor, bound_labels
+from ugraph.schedule import block, grid_labels, structures
+from ugraph.search import widen
+from ugraph.terms import Fixed, add, exp, lit, mul, power, read
 
 
 def sized(kernel: BlockGraph, grid_tile: int, loop_tile: int) -> BlockGraph:
@@ -50,7 +50,9 @@ def test_a_kernel_computes_the_program(program: Program, data: st.DataObject) ->
     loop = None
     if loops and data.draw(st.booleans()):
         loop = Range(data.draw(st.sampled_from(loops)), data.draw(st.integers(1, 4)))
-    kernel = block("kernel0", program.outputs, grid, loop, online=data.draw(st.booleans()))
+    kernel = block(
+        "kernel0", program.outputs, grid, loop, online=data.draw(st.booleans())
+    )
     if kernel is not None:
         plan = plan_for(program, kernel)
         assert_close(run(program, plan, "triton", inputs), want, 2e-4)
@@ -105,7 +107,9 @@ def test_float32_products_are_exact() -> None:
 
 def test_a_value_that_the_loop_does_not_change_is_computed_before_it() -> None:
     program = made.attention()
-    kernel = next(k for k in structures(program.outputs) if k.loop and k.loop.label == "t")
+    kernel = next(
+        k for k in structures(program.outputs) if k.loop and k.loop.label == "t"
+    )
     text = emitted(program, plan_for(program, sized(kernel, 4, 16)), "triton")
     query = program.inputs[0].name
     loads = list(re.finditer(rf"plgpu\.load\(\s*{query}_ref", text))
@@ -116,7 +120,7 @@ def test_a_value_that_the_loop_does_not_change_is_computed_before_it() -> None:
 def test_a_tile_beyond_what_triton_takes_is_refused() -> None:
     program = made.elementwise(4096, 512)
     kernel = BlockGraph("kernel0", (), None, (), program.outputs)
-    with pytest.raises(EmitError, match="kernel0: the tile of .* elements"):
+    with pytest.raises(EmitError, match=r"kernel0: the tile of .* elements"):
         emitted(program, plan_for(program, kernel), "triton")
 
 

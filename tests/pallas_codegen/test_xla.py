@@ -4,17 +4,17 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
-from pallas_codegen import EmitError
-from ugraph.graph import BlockGraph, Predefined, Range
-from ugraph.program import Program, Store, Tensor
-from ugraph.schedule import grid_labels, structures
-from ugraph.terms import mul, read
 
+from pallas_codegen import EmitError
 from tests.pallas_codegen.running import assert_close, emitted, plan_for, rounded, run
 from tests.ugraph import programs as made
 from tests.ugraph.evaluator import evaluate_program
 from tests.ugraph.programs import Maker, inputs_for
 from tests.ugraph.strategies import positive_inputs, programs
+from ugraph.graph import BlockGraph, Predefined, Range
+from ugraph.program import Program, Store, Tensor
+from ugraph.schedule import grid_labels, structures
+from ugraph.terms import mul, read
 
 
 @given(programs)
@@ -56,7 +56,9 @@ def test_every_program_in_its_own_dtype(maker: Maker) -> None:
 
 def test_products_accumulate_in_float32() -> None:
     program = made.matmul()
-    text = emitted(program, plan_for(program, Predefined("kernel0", program.outputs)), "xla")
+    text = emitted(
+        program, plan_for(program, Predefined("kernel0", program.outputs)), "xla"
+    )
     assert 'jnp.einsum("' in text
     assert "preferred_element_type=jnp.float32" in text
 
@@ -64,7 +66,7 @@ def test_products_accumulate_in_float32() -> None:
 def test_a_loop_is_refused_by_name() -> None:
     program = made.norm_linear()
     kernel = next(k for k in structures(program.outputs) if k.loop)
-    with pytest.raises(EmitError, match=f"{kernel.name}: .* no for-loop"):
+    with pytest.raises(EmitError, match=rf"{kernel.name}: .* no for-loop"):
         emitted(program, plan_for(program, kernel), "xla")
 
 
@@ -72,7 +74,7 @@ def test_tiles_that_do_not_divide_are_refused_by_name() -> None:
     program = made.elementwise(16, 64)
     grid = (Range(grid_labels(program.outputs)[0], 5),)
     kernel = BlockGraph("kernel0", grid, None, (), program.outputs)
-    with pytest.raises(EmitError, match="kernel0: tiles of `.*` do not divide"):
+    with pytest.raises(EmitError, match=r"kernel0: tiles of `.*` do not divide"):
         emitted(program, plan_for(program, kernel), "xla")
 
 

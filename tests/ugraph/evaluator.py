@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -117,23 +118,26 @@ class Scope:
 
     def _map(self, term: Term) -> Array:
         args = [self.spread(a, term.labels) for a in term.args]
+        attr: Any = term.attr
         match term.op:
             case "lit":
-                return np.asarray(float(term.attr))
+                found = np.asarray(float(attr))
             case "int":
-                return np.asarray(term.attr)
+                found = np.asarray(attr)
             case "iota":
-                return np.arange(*self.window(term.attr))
+                found = np.arange(*self.window(attr))
             case "add":
-                return sum(args[1:], args[0])
+                found = sum(args[1:], args[0])
             case "mul":
-                return math.prod(args[1:], start=args[0])
+                found = math.prod(args[1:], start=args[0])
             case "pow":
-                return np.power(args[0], float(term.attr))
-        return MEANING[term.op](*args)
+                found = np.power(args[0], float(attr))
+            case _:
+                found = MEANING[term.op](*args)
+        return found
 
     def spread(self, term: Term, labels: tuple[str, ...]) -> Array:
-        """The value of `term` with an axis for each of `labels`, of size one or more."""
+        """The value of `term` with an axis for each of `labels`, of any size."""
         value = self.value(term)
         return value.reshape(
             [hi - lo if x in term.labels else 1 for x in labels

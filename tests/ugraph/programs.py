@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from ugraph.graph import Plan
 from ugraph.program import Program, Store, Tensor
 from ugraph.rewrite import Variant, saturate
 from ugraph.rules import AXIOMS
@@ -204,7 +205,9 @@ MAKERS: tuple[Maker, ...] = (
 )
 
 
-def inputs_for(program: Program, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
-    """Normal inputs for a program."""
+def inputs_for(
+    program: Program | Plan, seed: int = 0
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Normal inputs for a program or a plan."""
     rng = np.random.default_rng(seed)
     return {t.name: rng.standard_normal(t.shape) for t in program.inputs}

@@ -49,7 +49,10 @@ def _softmax(draw: st.DrawFn, inner: st.SearchStrategy[Term]) -> Term:
         visible = make("le", (iota(label), mul(_three(), iota(others[0]))))
         scores = make("select", (visible, scores, MINUS_INF))
     weights, total = softmax_of(scores, label)
-    return mul(reduce("sum", mul(weights, values), (label,)), power(total, -1))
+    product = mul(weights, values)
+    if draw(st.booleans()):
+        return reduce("sum", product, {label, draw(st.sampled_from(product.labels))})
+    return mul(reduce("sum", product, (label,)), power(total, -1))
 
 
 def _three() -> Term:

@@ -7,6 +7,7 @@ from hypothesis import given
 from tests.ugraph.programs import load
 from tests.ugraph.strategies import terms
 from ugraph.abstract import expression, is_part
+from ugraph.ops import OPS
 from ugraph.terms import (
     Term,
     add,
@@ -19,7 +20,6 @@ from ugraph.terms import (
     reduce,
     subterms,
 )
-from ugraph.ops import OPS
 
 X, Y, Z = load("x", "ab"), load("y", "bc"), load("z", "c")
 

@@ -1,4 +1,4 @@
-"""The cost model: more work never costs less, and numbers that can be checked by hand."""
+"""The cost model: more work never costs less, and numbers to check by hand."""
 
 from dataclasses import replace
 from math import inf

@@ -13,7 +13,8 @@ from ugraph.program import Program
 from ugraph.search import Limits, search
 from ugraph.target import TARGETS
 from ugraph.terms import make, mul, reduce, subterms
-from ugraph.text import dump, load as load_json
+from ugraph.text import dump
+from ugraph.text import load as load_json
 from ugraph.validate import validate
 
 

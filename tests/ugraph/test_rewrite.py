@@ -1,8 +1,8 @@
 """Axioms hold numerically, and the driver that applies them."""
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
-import numpy as np
 
 from tests.ugraph.evaluator import close, evaluate_program
 from tests.ugraph.programs import MAKERS, Maker, inputs_for, load, norm_linear

@@ -202,6 +202,18 @@ def test_degree() -> None:
     assert degree(make("select", (make("lt", (X, X)), shifted, lit(0))), M) == -1
 
 
+def test_a_sum_along_the_shift_has_no_degree() -> None:
+    shifted = exp(add(X, neg(M)))
+    assert degree(reduce("sum", shifted, "b"), M) == -1
+    assert degree(reduce("sum", shifted, "a"), M) is None
+    both = reduce("sum", shifted, "ab")
+    ours = program({"a": 3, "b": 10}, {"x": "ab"}, {"o": ("", both)}, "f32")
+    assert block("k", ours.outputs, (), Range("b", 4), online=True) is None
+    inputs = inputs_for(ours)
+    kernel = _loop(ours, "b", online=False)
+    close(evaluate_plan(plan_for(ours, kernel), inputs), evaluate_program(ours, inputs))
+
+
 def test_slope() -> None:
     assert slope(M, M) == 1
     assert slope(mul(lit(Fraction(3, 2)), add(X, neg(M))), M) == Fraction(-3, 2)

@@ -1,8 +1,8 @@
 """The search: every plan it proposes computes the program."""
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
-import numpy as np
 
 from tests.ugraph.evaluator import close, evaluate_plan, evaluate_program
 from tests.ugraph.programs import (

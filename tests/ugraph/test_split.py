@@ -125,6 +125,13 @@ def test_what_needs_a_whole_reduction_has_no_parts() -> None:
     assert split((shifted,), "b", ("bo", "bi")) is None
 
 
+def test_a_sum_along_the_shift_has_no_parts() -> None:
+    x = load("x", "ab")
+    weights = exp(add(x, neg(reduce("max", x, "b"))))
+    assert split((reduce("sum", weights, "ab"),), "b", ("bo", "bi")) is None
+    assert split((reduce("sum", weights, "b"),), "b", ("bo", "bi")) is not None
+
+
 def test_without_a_reduction_there_is_nothing_to_split() -> None:
     assert split((load("x", "ab"),), "b", ("bo", "bi")) is None
 

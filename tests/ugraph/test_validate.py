@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,7 +47,7 @@ def _kernel(plan: Plan, change: Callable[[BlockGraph], BlockGraph]) -> Plan:
     return replace(plan, kernels=(change(plan.custom[0]),))
 
 
-def _first(kernel: BlockGraph, **changes: object) -> BlockGraph:
+def _first(kernel: BlockGraph, **changes: Any) -> BlockGraph:
     walk = kernel.passes[0]
     first = replace(walk.accumulators[0], **changes)
     accumulators = (first, *walk.accumulators[1:])
@@ -59,7 +60,7 @@ def _reversed(kernel: BlockGraph) -> BlockGraph:
     return replace(kernel, passes=(Pass(walk.accumulators[::-1], walk.stores),))
 
 
-def _store(kernel: BlockGraph, **changes: object) -> BlockGraph:
+def _store(kernel: BlockGraph, **changes: Any) -> BlockGraph:
     return replace(kernel, stores=(replace(kernel.stores[0], **changes),))
 
 
@@ -137,6 +138,10 @@ MUTANTS: dict[str, tuple[Plan, str]] = {
     "a body uses a value from before the iteration": (
         _kernel(ATTENTION, lambda k: _first(k, body=ref("acc0", ("h", "s"), "before"))),
         "`acc0` is used before",
+    ),
+    "a rescale has a label that its accumulator lacks": (
+        _kernel(ATTENTION, lambda k: _first(k, rescale=Q)),
+        "acc0 is rescaled along `e`, which it lacks",
     ),
     "a pre-defined kernel uses an accumulator": (
         replace(ATTENTION, kernels=(Predefined("x", ATTENTION.custom[0].stores),)),
