@@ -264,7 +264,10 @@ def _refuted(
         )
     if not verdict.equal:
         return f"not proved equal: {verdict.reason}"
-    record.facts["certificate"] = verdict.certificate()
+    certificate = verdict.certificate()
+    if certificate["bound"] > config.failure_probability:
+        return f"proved only up to a probability of {certificate['bound']:.1e}"
+    record.facts["certificate"] = certificate
     if config.interpret == "off" and not targets.is_present(target):
         record.notes.append("numbers were not checked: Config(interpret='off')")
         return ""

@@ -6,9 +6,8 @@ their rescaling, loop stores, epilogue. What is evaluated is the plan's own term
 those they were made from. Memory starts unwritten: reading what nothing wrote, writing
 an element twice and leaving one out are structural errors.
 
-All trials are evaluated at once, along the first axis of every array. NumPy does the
-arithmetic: at verification extents a plan is some thousand operations on small arrays,
-which takes longer to compile than to do.
+All trials are evaluated at once, along the first axis of every array; `verify.field`
+does the arithmetic.
 """
 
 import itertools

@@ -144,7 +144,7 @@ def exponential(x: Float, how: Interpretation, name: str = "exp") -> Float:
         how.opaque[_opaque_name(name, how)] = None
         result = how.function(name, Float(x.p, None, None, x.bad))
     else:
-        result = Float(ff.root_power(how.powers, x.q), None, None, x.bad)
+        result = Float(ff.root_power(how.roots, x.q), None, None, x.bad)
     if x.inf is None:
         return result
     p = np.where(x.inf != 0, np.uint64(0), result.p)

@@ -72,7 +72,7 @@ class Interpretation:
     def __post_init__(self) -> None:
         """Draws the roots of unity and the key of every trial."""
         rng = np.random.default_rng([self.seed, 1])
-        self.powers = ff.power_table(ff.roots_of_unity(rng, self.trials))
+        self.roots = ff.roots_of_unity(rng, self.trials)
         self.key = rng.integers(0, 1 << 63, size=self.trials, dtype=np.uint64)
 
     def note(self, term: Term, value: "Value") -> None:

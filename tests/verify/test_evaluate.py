@@ -49,7 +49,7 @@ def test_all_trials_at_once_are_each_trial_alone():
     how = Interpretation(3, 4)
     inputs = evaluate.draw(tiny.program.inputs, 4, 3)
     together = evaluate.evaluate_plan(tiny.plan, inputs, how)["o"]
-    how.powers, how.key, how.trials = how.powers[2:3], how.key[2:3], 1
+    how.roots, how.key, how.trials = how.roots[2:3], how.key[2:3], 1
     one = {n: v.move(lambda a: a[2:3]) for n, v in inputs.items()}
     alone = evaluate.evaluate_plan(tiny.plan, one, how)["o"]
     assert (together.p[2] == alone.p[0]).all()

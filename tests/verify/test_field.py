@@ -65,12 +65,11 @@ def test_a_denominator_that_vanishes_has_no_residue():
 @given(residues, st.integers(0, 1000))
 def test_the_exponential_is_a_homomorphism_into_the_subgroup(values, seed):
     roots = ff.roots_of_unity(np.random.default_rng(seed), 3)
-    table = ff.power_table(roots)
     x = array(values)[None]
-    got = ff.root_power(table, x)
+    got = ff.root_power(roots, x)
     assert got.tolist() == [[pow(int(w), v, P) for v in values] for w in roots]
     assert all(pow(int(w), Q, P) == 1 != int(w) for w in roots)
-    twice = ff.root_power(table, ff.add(x, x, Q))
+    twice = ff.root_power(roots, ff.add(x, x, Q))
     assert (twice == ff.mul(got, got, P)).all()
 
 
