@@ -23,13 +23,15 @@ That the plan's atoms are the program's is seen from their values at the drawn p
 
 An opaque function is random: its values at different operands are further variables.
 Two operands that are formally different are equal at the drawn point with probability
-at most δ/P, for operands of degree δ: for n values n²·δ is added to D.
+at most δ/P, for operands of degree δ: for n values of one function n(n-1)/2 · δ is
+added to D.
 
 Theorem 2 of the paper (otherwise): at most 8·d·k^4/Q + Q^(-1/k²) a test for k
 exponentials and degree d. Tests are independent, so their probabilities multiply.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ugraph.graph import Plan
@@ -40,6 +42,7 @@ from verify.degrees import Analysis, Units, units_of
 from verify.field import P, Q
 
 MOST_TESTS = 256
+MOST_PER_TEST = 0.9
 LEAST_TESTS = 4
 LEAST_COUNTED = 2
 LEAST_TESTS_WITH_CHOICES = 32
@@ -101,8 +104,7 @@ def bound(
         for a, b in zip(program.outputs, plan.outputs, strict=True)
     ]
     degree = max((max(d.top + e.bottom, e.top + d.bottom) for d, e in pairs), default=0)
-    opaque = sum(w.opaque for w in walks)
-    degree = max(degree, 1) + opaque**2 * max(w.argument for w in walks)
+    degree = max(degree, 1) + _collisions(*(w.opaque for w in walks))
     ours, theirs = (frozenset(a for f in w.exponents for a in f.atoms) for w in walks)
     count = sum(w.exponentials for w in walks)
     if count and not why:
@@ -130,11 +132,21 @@ def _analyses(
     return ours, theirs
 
 
+def _collisions(*opaque: Mapping[str, tuple[int, int]]) -> int:
+    """What the chance that two operands of an opaque function collide adds to D."""
+    total = 0
+    for name in {n for o in opaque for n in o}:
+        found = [o[name] for o in opaque if name in o]
+        count = sum(n for n, _ in found)
+        total += count * (count - 1) // 2 * max(degree for _, degree in found)
+    return total
+
+
 def _per_test(degree: int, exponentials: int, why: str) -> tuple[str, float]:
     if not exponentials:
         return "Schwartz-Zippel", min(1.0, degree / P)
     simple = min(1.0, degree / Q)
-    if not why and simple < 0.5:
+    if not why and simple <= MOST_PER_TEST:
         return "Theorem A", simple
     k = exponentials
     return "Theorem 2", min(1.0, 8 * degree * k**4 / Q + Q ** (-1 / k**2))

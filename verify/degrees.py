@@ -142,8 +142,8 @@ class Analysis:
       exponents: the form of every argument of an exponential.
       exponentials: how many values of exponentials an output element may depend on.
       blind: exponential ops that are taken to be opaque too.
-      opaque: how many values of opaque functions an output element may depend on.
-      argument: the largest degree of an opaque function's operand.
+      opaque: for every opaque function, how many of its values an output element may
+        depend on, and the largest degree of their operands.
       choices: whether anything is chosen at random: an order, a comparison, a boolean.
     """
 
@@ -153,8 +153,7 @@ class Analysis:
     exponents: list[Linear] = field(default_factory=list)
     exponentials: int = 0
     blind: frozenset[str] = frozenset()
-    opaque: int = 0
-    argument: int = 0
+    opaque: dict[str, tuple[int, int]] = field(default_factory=dict)
     choices: bool = False
 
     def of_plan(self, plan: Plan) -> None:
@@ -269,8 +268,10 @@ class _Walk:
     def _opaque(self, term: Term, args: list[Facts]) -> Facts:
         """A value of an opaque function: one more variable, if no operands collide."""
         operand = [a.degree.top + a.degree.bottom for a in args]
-        self.analysis.opaque += self._count(term)
-        self.analysis.argument = max(self.analysis.argument, *operand, 0)
+        name = f"{term.op} {term.attr}"
+        count, degree = self.analysis.opaque.get(name, (0, 0))
+        found = count + self._count(term), max(degree, *operand, 0)
+        self.analysis.opaque[name] = found
         return Facts(VARIABLE, _atom(term))
 
     def _count(self, term: Term) -> int:
