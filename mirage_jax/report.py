@@ -80,14 +80,13 @@ class RegionReport:
             ("candidates", self.counts, str),
             ("predicted", self.predicted_s, _seconds),
             ("measured", self.measured_s, _seconds),
-            ("errors", self.errors, _number),
-            ("certificate", self.certificate, _number),
             ("stages", self.stage_s, _seconds),
         )
         for name, table, show in tables:
             if table:
                 cells = ", ".join(f"{k} {show(v)}" for k, v in table.items())
                 lines.append(f"  {name:12} {cells}")
+        lines += _proof(self.certificate) + _numbers(self.errors)
         if self.derivation:
             lines.append(f"  {'derivation':12} {' → '.join(self.derivation)}")
         lines += [f"  note         {note}" for note in self.notes]
@@ -261,6 +260,33 @@ def _distinct(regions: Sequence[RegionReport]) -> list[str]:
     return lines
 
 
+def _proof(certificate: Mapping[str, Any]) -> list[str]:
+    """What was proved, and under which assumptions."""
+    if not certificate:
+        return []
+    fields = " and ".join(str(n) for n in certificate["fields"].values())
+    opaque = ", ".join(certificate["opaque"]) or "none"
+    return [
+        "  certificate  equal to the original over the fields of "
+        f"{fields} elements in {certificate['tests']} random tests",
+        f"               a wrong plan passes with probability {certificate['bound']:.1e} "
+        f"at most ({certificate['theorem']}); opaque ops: {opaque}",
+        *(f"               assumed: {a}" for a in certificate["assumptions"]),
+    ]
+
+
+def _numbers(errors: Mapping[str, Any]) -> list[str]:
+    """Errors against float64 by kind of input."""
+    if not errors:
+        return []
+    lines = ["  errors       against float64, original → winner"]
+    for name, found in errors.items():
+        pair = f"{found['original']:.2e} → {found['winner']:.2e}"
+        worst = f"{found['original_max']:.1e} → {found['winner_max']:.1e}"
+        lines.append(f"               {name + ' inputs':20} {pair} (largest {worst})")
+    return lines
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
@@ -278,7 +304,3 @@ def _seconds(value: Any) -> str:
         if value * scale >= 1 or unit == "µs":
             return f"{value * scale:.3g} {unit}"
     return str(value)
-
-
-def _number(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
