@@ -2,8 +2,6 @@
 
 import importlib.metadata
 
-from ugraph.target import Target as Target
-
 from mirage_jax import config as config
 from mirage_jax import errors as errors
 from mirage_jax import targets as targets
@@ -15,6 +13,7 @@ from mirage_jax.config import Config as Config
 from mirage_jax.errors import MirageError as MirageError
 from mirage_jax.errors import MirageWarning as MirageWarning
 from mirage_jax.report import Report as Report
+from ugraph.target import Target as Target
 
 try:
     __version__ = importlib.metadata.version("mirage-jax")

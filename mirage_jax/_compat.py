@@ -4,6 +4,7 @@ Supported: jax 0.10.2 to 0.12. Everything else in this package uses names that a
 public and alike in all of them; a new version is met by editing this file only.
 """
 
+import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -118,6 +119,27 @@ def user_context(default: object) -> Callable[[Any], AbstractContextManager[Any]
 def shape_of(aval: Any) -> jax.ShapeDtypeStruct:
     """The shape and dtype of an abstract value, for functions that take arrays."""
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def absent_device(platform: str, kind: str) -> AbstractContextManager[Any]:
+    """A context in which kernels can be lowered for a device that is not here.
+
+    From 0.11 on, Pallas asks which GPU it lowers for; where there is none, an abstract
+    one of this kind answers. Where there is one, or a mesh is set already, nothing
+    changes.
+    """
+    device = getattr(jax.sharding, "AbstractDevice", None)
+    use = getattr(jax.sharding, "use_abstract_mesh", None)
+    current = jax.sharding.get_abstract_mesh()
+    if platform != "cuda" or device is None or use is None or not current.empty:
+        return contextlib.nullcontext()
+    try:
+        jax.devices(platform)
+    except RuntimeError:
+        gpu = device(kind, None, platform)
+        mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=gpu)
+        return use(mesh)
+    return contextlib.nullcontext()
 
 
 def is_partitioned(context: Any) -> bool:

@@ -3,8 +3,9 @@
 import contextlib
 import functools
 import inspect
+import operator
+import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -55,63 +56,72 @@ def jit(
     if fun is _NOT_SPECIFIED:
         return functools.partial(jit, config=config, **options)
     configuration.resolve(config)
-    static = {k: v for k, v in options.items() if k.startswith("static_arg")}
-    plain = jax.jit(fun, **static)
-    jitted = jax.jit(_jit_body(fun, plain, config), **options)
-    _Stages(fun, config, plain, jitted.trace, jitted.clear_cache).attach(jitted)
-    return jitted
+    return Jitted(fun, config, options)
 
 
-@dataclass(frozen=True, eq=False)
-class _Stages:
-    """What a function made by `jit` has besides being called.
+class Jitted:
+    """A function made by `mirage_jax.jit`; it has all that a jitted function has."""
 
-    The function itself is one of `jax.jit`, so that a call costs no more; only its
-    stages are exchanged, for ones that search late and say what was found.
+    # In slots, because whoever wraps the function copies its `__dict__`.
+    __slots__ = ("__dict__", "__weakref__", "_config", "_jitted", "_plain")
 
-    Attributes:
-      fun: the user's function.
-      config: settings given to `jit`.
-      plain: the user's function under `jax.jit`.
-      optimize: traces the optimized function.
-      forget: forgets what was traced and compiled of it.
-    """
+    # No method: a call goes straight to the function of `jax.jit`, and costs no more.
+    __call__ = property(operator.attrgetter("_jitted"))
 
-    fun: Callable[..., Any]
-    config: Config | None
-    plain: Any
-    optimize: Callable[..., Any]
-    forget: Callable[[], None]
+    def __init__(
+        self, fun: Callable[..., Any], config: Config | None, options: dict[str, Any]
+    ) -> None:
+        static = {k: v for k, v in options.items() if k.startswith("static_arg")}
+        self._config = config
+        self._plain = jax.jit(fun, **static)
+        self._jitted = jax.jit(_jit_body(fun, self._plain, config), **options)
+        functools.update_wrapper(self, fun, updated=())
 
-    def attach(self, jitted: Any) -> None:
-        """Gives these stages to the optimized function."""
-        jitted.trace = self.trace
-        jitted.lower = self.lower
-        jitted.eval_shape = self.plain.eval_shape
-        jitted.clear_cache = self.clear_cache
-        jitted.__wrapped__ = self.fun
-        jitted.mirage_stages = self
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Binds the function as a method."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Traces for the types of `args`; searches nothing."""
-        inner = self.plain.trace(*args, **kwargs)
-        config = configuration.resolve(self.config)
+        inner = self._plain.trace(*args, **kwargs)
+        config = configuration.resolve(self._config)
 
         def lower_optimized(**options: Any) -> Any:
-            same = configuration.resolve(self.config) == config
+            same = configuration.resolve(self._config) == config
             with contextlib.nullcontext() if same else configuration.use(config):
-                return self.optimize(*args, **kwargs).lower(**options)
+                return self._jitted.trace(*args, **kwargs).lower(**options)
 
-        return Traced(inner, name_of(self.fun), config, lower_optimized)
+        return Traced(inner, name_of(self.__wrapped__), config, lower_optimized)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers for the types of `args`; searches nothing."""
         return self.trace(*args, **kwargs).lower()
 
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Types of the result for the types of `args`; searches nothing."""
+        return self._plain.eval_shape(*args, **kwargs)
+
+    def report(self, *args: Any, config: Config | None = None, **kwargs: Any) -> Report:
+        """What happens to every part of the function for the types of `args`."""
+        jaxpr = self._plain.trace(*args, **kwargs).jaxpr
+        settings = configuration.resolve(config or self._config)
+        return report_of(name_of(self.__wrapped__), jaxpr, settings)
+
     def clear_cache(self) -> None:
         """Forgets what was traced and compiled."""
-        self.forget()
-        self.plain.clear_cache()
+        self._jitted.clear_cache()
+        self._plain.clear_cache()
+
+    def __getattr__(self, name: str) -> Any:
+        """Anything else that the jitted or the user's function has."""
+        if name in (*Jitted.__slots__, "__wrapped__"):
+            raise AttributeError(name)
+        inner = self._jitted if hasattr(self._jitted, name) else self.__wrapped__
+        return getattr(inner, name)
+
+    def __repr__(self) -> str:
+        """Names the function."""
+        return f"<mirage_jax.jit of {self.__wrapped__!r}>"
 
 
 def _jit_body(
@@ -172,12 +182,9 @@ def explain(
     Returns:
       What happened to every part of the function.
     """
-    stages = getattr(fun, "mirage_stages", None)
-    if isinstance(stages, _Stages):
-        jaxpr = stages.plain.trace(*args, **kwargs).jaxpr
-        config = config or stages.config
-    else:
-        jaxpr = trace(fun, args, kwargs).jaxpr
+    if isinstance(fun, Jitted):
+        return fun.report(*args, config=config, **kwargs)
+    jaxpr = trace(fun, args, kwargs).jaxpr
     return report_of(name_of(fun), jaxpr, configuration.resolve(config))
 
 

@@ -131,7 +131,9 @@ def _lowering(platform: str | None) -> Callable[..., Any]:
         ):
             return plain(ctx, *args)
         try:
-            return mlir.lower_fun(outcome.call, multiple_results=True)(ctx, *args)
+            kind = f"NVIDIA {outcome.report.target.upper()}"
+            with _compat.absent_device(platform or "", kind):
+                return mlir.lower_fun(outcome.call, multiple_results=True)(ctx, *args)
         except Exception as error:
             warnings.warn(
                 f"the kernel of region {outcome.region_key} does not lower here; "

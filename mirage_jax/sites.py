@@ -128,12 +128,12 @@ def _judge(flat: Flat, group: Group) -> Mapping[int, str]:
         readers = (
             i for i in group.members if variable in variables(flat.eqns[i].invars)
         )
-        found |= {i: f"it reads an input: {why}" for i in readers} if why else {}
+        found |= dict.fromkeys(readers, f"it reads an input: {why}") if why else {}
     for variable in group.outvars:
         why = lift.boundary_refusal(variable.aval)
         makers = (i for i in group.owned if variable in flat.eqns[i].outvars)
         found |= (
-            {i: f"its result is read outside: {why}" for i in makers} if why else {}
+            dict.fromkeys(makers, f"its result is read outside: {why}") if why else {}
         )
     if found:
         return found

@@ -186,14 +186,14 @@ def negated(x: Term) -> Term:
 
 
 def quotient(x: Term, y: Term) -> Term:
-    """x / y; by a literal, the product with its exact reciprocal."""
+    """X / y; by a literal, the product with its exact reciprocal."""
     if y.op == "lit" and isinstance(y.attr, Fraction) and y.attr:
         return mul(x, lit(1 / y.attr))
     return divide(x, y)
 
 
 def raised(x: Term, exponent: Fraction) -> Term:
-    """x to a constant power."""
+    """X to a constant power."""
     return lit(Fraction(1)) if exponent == 0 else power(x, exponent)
 
 

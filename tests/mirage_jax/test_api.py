@@ -80,11 +80,11 @@ def test_it_looks_like_the_function_and_like_a_jitted_one():
     )
     assert f.__wrapped__ is gated
     assert inspect.signature(f) == inspect.signature(gated)
-    assert type(f) is type(plain)
     assert "gated" in repr(f)
     public = {n for n in dir(plain) if not n.startswith("_")}
     assert all(hasattr(f, n) for n in public)
-    assert not hasattr(f, "no_such")
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = f.no_such
 
 
 def test_every_keyword_of_jax_jit_is_taken():
@@ -135,7 +135,7 @@ def test_donation(winners):
 
 
 def test_unknown_keywords_and_wrong_arguments():
-    with pytest.raises(TypeError, match="no keyword `statics`.*static_argnums"):
+    with pytest.raises(TypeError, match=r"no keyword `statics`.*static_argnums"):
         mirage_jax.jit(gated, statics=1)
     with pytest.raises(TypeError, match="[Ee]xpected a callable"):
         mirage_jax.jit(3)
@@ -215,13 +215,15 @@ def test_a_call_costs_what_a_jitted_call_costs(winners):
     mine(x), plain(x)
     costs = [(cost(mine), cost(plain)) for _ in range(15)]
     assert min(m for m, _ in costs) < 1.5 * min(p for _, p in costs)
-    assert type(mine) is type(plain), "a call is one of JAX, with nothing around it"
+    assert type(mine.__call__) is type(plain), "nothing of ours is around a call"
     assert len(winners.regions) == 1
 
 
 def test_transformations_of_a_jitted_function(winners):
-    f = mirage_jax.jit(lambda x: gated(x, W).sum())
-    g = lambda x: gated(x, W).sum()
+    def g(x):
+        return gated(x, W).sum()
+
+    f = mirage_jax.jit(g)
     assert close(jax.grad(f)(X), jax.grad(g)(X))
     batch = jnp.stack([X, 2 * X])
     assert close(jax.vmap(f)(batch), jax.vmap(g)(batch))
@@ -231,12 +233,27 @@ def test_transformations_of_a_jitted_function(winners):
     assert winners.traced
 
 
+def test_stages_of_what_wraps_a_jitted_function(winners):
+    inner = mirage_jax.jit(lambda x: x - (x @ x.T).sum(0))
+    batch = jnp.ones((2, 4, 4))
+    for wrapper in (jax.vmap(inner), jax.jit(jax.vmap(inner))):
+        jaxpr = jax.make_jaxpr(wrapper)(batch)
+        (result,) = jax.extend.core.jaxpr_as_fun(jaxpr)(batch)
+        assert close(result, batch - 16)
+        assert "mirage_region" in str(jaxpr)
+        assert "f32[2,4,4]" in mirage_jax.explain(wrapper, batch).regions[0].jaxpr
+    assert winners.regions[-1].in_avals[0].shape == (2, 4, 4)
+
+
 def test_optimize_under_transformations(winners):
     f = mirage_jax.optimize(gated)
     assert inspect.signature(f) == inspect.signature(gated)
     assert close(f(X, W), gated(X, W))
     assert close(jax.jit(f)(X, W), gated(X, W))
-    slope = lambda h: jax.grad(lambda x: h(x, W).sum())(X)
+
+    def slope(h):
+        return jax.grad(lambda x: h(x, W).sum())(X)
+
     assert close(slope(f), slope(gated))
     batch = jnp.stack([X, 2 * X])
     assert close(jax.vmap(f, (0, None))(batch, W), jax.vmap(gated, (0, None))(batch, W))
@@ -290,11 +307,11 @@ def test_disable_jit_runs_the_function_itself(winners):
 
 def test_a_failure_of_ours_costs_the_optimization_only(failing):
     f = mirage_jax.jit(gated)
-    with pytest.warns(MirageWarning, match="stays with XLA.*the pipeline is broken"):
+    with pytest.warns(MirageWarning, match=r"stays with XLA.*the pipeline is broken"):
         assert close(f(X, W), gated(X, W))
     strict = mirage_jax.jit(gated, config=Config(strict=True))
     with pytest.raises(
-        mirage_jax.errors.RegionError, match="region 0 at /.*the pipeline is broken"
+        mirage_jax.errors.RegionError, match=r"region 0 at /.*the pipeline is broken"
     ):
         strict(X, W)
 
@@ -304,7 +321,7 @@ def test_a_failure_before_the_pipeline_costs_the_optimization_only(monkeypatch):
         raise ZeroDivisionError("no cutting today")
 
     monkeypatch.setattr("mirage_jax.substitute.find_regions", fail)
-    with pytest.warns(MirageWarning, match="nothing is optimized.*no cutting today"):
+    with pytest.warns(MirageWarning, match=r"nothing is optimized.*no cutting today"):
         assert close(mirage_jax.jit(gated)(X, W), gated(X, W))
     with pytest.raises(mirage_jax.errors.RegionError, match="no cutting today"):
         mirage_jax.jit(gated, config=Config(strict=True))(X, W)

@@ -51,7 +51,7 @@ BROKEN = ["", "{", "[]", '{"format": 99}', '{"format": 1, "key": 3, "entry": {}}
 def test_a_file_that_cannot_be_read_is_a_miss_and_a_warning(tmp_path, text):
     (tmp_path / "key.json").write_text(text)
     database = Database(tmp_path)
-    with pytest.warns(MirageWarning, match="cannot read .*key.json"):
+    with pytest.warns(MirageWarning, match=r"cannot read .*key.json"):
         assert database.get("key") is None
     assert list(database.items()) == []
     database.put("key", ENTRY)
@@ -72,7 +72,7 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path):
     blocked.write_text("not a folder")
     database = Database(blocked / "winners")
     with pytest.warns(
-        MirageWarning, match="cannot write .*MIRAGE_JAX_DATABASE"
+        MirageWarning, match=r"cannot write .*MIRAGE_JAX_DATABASE"
     ) as seen:
         database.put("a", ENTRY)
         database.put("b", ENTRY)

@@ -11,8 +11,8 @@ import pytest
 from mirage_jax import MirageWarning, outcomes
 from mirage_jax.config import Config
 from mirage_jax.errors import MissError, RegionError, UnsupportedError
-from mirage_jax.report import Outcome
 from mirage_jax.region import Region
+from mirage_jax.report import Outcome
 
 X = jnp.ones((4, 6))
 
@@ -42,7 +42,10 @@ def test_once_for_many_threads(monkeypatch):
 
     monkeypatch.setattr(outcomes.pipeline, "optimize_region", slow)
     found = []
-    work = lambda: found.append(outcomes.outcome_of(region(), Config()))
+
+    def work():
+        found.append(outcomes.outcome_of(region(), Config()))
+
     threads = [threading.Thread(target=work) for _ in range(4)]
     for t in threads:
         t.start()

@@ -111,7 +111,9 @@ def test_a_judge_can_refuse_more():
         found = [i for i in group.owned if flat_eqns[i].primitive.name == "tanh"]
         return dict.fromkeys(found, "not today")
 
-    f = lambda x, w: jnp.tanh(x @ w) @ w
+    def f(x, w):
+        return jnp.tanh(x @ w) @ w
+
     flat_eqns = flatten(_compat.opened(jax.make_jaxpr(f)(X, W))).eqns
     flat, parts = parts_of(f, X, W, judge=judge)
     assert_sound(flat, parts)

@@ -120,8 +120,9 @@ def test_batching_runs_the_original_or_plans_again():
 
     def again(jaxpr):
         given.append(jaxpr)
-        call = lambda *args: [r + 2 for r in original(jaxpr)(*args)]
-        return Outcome("wider", "cpu", call)
+        return Outcome(
+            "wider", "cpu", lambda *args: [r + 2 for r in original(jaxpr)(*args)]
+        )
 
     planned = jax.vmap(bound(off_by_one(again=again)), (0, None))(xs, W)
     for a, b in zip(planned, expected, strict=True):

@@ -138,6 +138,6 @@ def test_merging_counts_what_differs_in_place_only():
 
 def test_outcomes_are_told_apart_by_identity():
     one, two = Outcome("key"), Outcome("key")
-    assert one == one  # noqa: PLR0124
+    assert one == one
     assert one != two
     assert len({one, two}) == 2

@@ -157,7 +157,9 @@ def test_constants_stay_bound(winners):
 
 
 def test_gradients_of_what_was_substituted(winners):
-    f = lambda x: jnp.sort(layer(x), axis=0).sum()
+    def f(x):
+        return jnp.sort(layer(x), axis=0).sum()
+
     jaxpr = jax.make_jaxpr(f)(X)
     result = optimize_jaxpr(jaxpr, Config(strict=True))
     mine = jax.grad(lambda x: evaluate(result.jaxpr, [x])[0])(X)

@@ -45,7 +45,9 @@ def test_numpy_arrays_and_shapes_are_arrays():
 
 
 def test_axis_names_are_in_scope():
-    f = lambda x: jax.lax.psum(x, "i")
+    def f(x):
+        return jax.lax.psum(x, "i")
+
     result = jax.vmap(lambda x: again(f, x), axis_name="i")(X)
     np.testing.assert_allclose(result, jnp.broadcast_to(X.sum(0), X.shape), rtol=1e-6)
 

@@ -64,26 +64,26 @@ def written(term: Term) -> str:
 @pytest.mark.parametrize(
     ("term", "text"),
     [
-        (add(X, Y), {"x + y", "y + x"}),
-        (add(X, neg(Y)), {"x - y"}),
-        (neg(Y), {"-y"}),
-        (divide(X, Y), {"x / y"}),
-        (power(Y, -1), {"1.0 / y"}),
-        (power(Y, 2), {"y * y"}),
-        (power(Y, 3), {"jax.lax.integer_pow(y, 3)"}),
-        (power(Y, Fraction(1, 2)), {"jnp.sqrt(y)"}),
-        (power(Y, Fraction(-1, 2)), {"jax.lax.rsqrt(y)"}),
-        (power(Y, Fraction(1, 4)), {"y ** 0.25"}),
-        (exp(add(X, Y)), {"jnp.exp(x + y)", "jnp.exp(y + x)"}),
-        (make("lt", (make("iota", (), "a"), integer(1))), {"a < 1"}),
-        (extent("b"), {"3"}),
-        (make("to_float", (integer(3),)), {"float(3)"}),
-        (lit(float("-inf")), {"-jnp.inf"}),
+        (add(X, Y), ["x + y", "y + x"]),
+        (add(X, neg(Y)), ["x - y"]),
+        (neg(Y), ["-y"]),
+        (divide(X, Y), ["x / y"]),
+        (power(Y, -1), ["1.0 / y"]),
+        (power(Y, 2), ["y * y"]),
+        (power(Y, 3), ["jax.lax.integer_pow(y, 3)"]),
+        (power(Y, Fraction(1, 2)), ["jnp.sqrt(y)"]),
+        (power(Y, Fraction(-1, 2)), ["jax.lax.rsqrt(y)"]),
+        (power(Y, Fraction(1, 4)), ["y ** 0.25"]),
+        (exp(add(X, Y)), ["jnp.exp(x + y)", "jnp.exp(y + x)"]),
+        (make("lt", (make("iota", (), "a"), integer(1))), ["a < 1"]),
+        (extent("b"), ["3"]),
+        (make("to_float", (integer(3),)), ["float(3)"]),
+        (lit(float("-inf")), ["-jnp.inf"]),
         (mul(lit(Fraction(1, 2)), make("to_float", (make("iota", (), "b"),))), None),
     ],
     ids=str,
 )
-def test_how_an_op_reads(term: Term, text: set[str] | None) -> None:
+def test_how_an_op_reads(term: Term, text: list[str] | None) -> None:
     got = written(term)
     assert got in text if text else "b.astype(jnp.float32)" in got
 
