@@ -123,7 +123,9 @@ def main() -> None:
     result = ours(variables, x)
     gap = np.abs(np.asarray(result, np.float32) - np.asarray(plain, np.float32))
     scale = np.abs(np.asarray(plain, np.float32)).max()
-    print(f"largest difference from jax.jit: {gap.max():.3g} (values up to {scale:.3g})")
+    print(
+        f"largest difference from jax.jit: {gap.max():.3g} (values up to {scale:.3g})"
+    )
     print(mirage_jax.explain(model.apply, variables, x))
 
 

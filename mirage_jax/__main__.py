@@ -65,7 +65,7 @@ def _failed(message: str, code: int) -> int:
     return code
 
 
-def _show_warning(message: Warning | str, *_: Any) -> None:
+def _show_warning(message: Warning | str, *_where: object, **_how: object) -> None:
     print(f"mirage-jax: warning: {message}", file=sys.stderr)
 
 

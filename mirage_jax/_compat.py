@@ -107,6 +107,11 @@ def keeps_call(inline: object) -> bool:
     return getattr(inline, "value", inline) == "xla_late"
 
 
+def setting(name: str) -> Any:
+    """A setting of JAX, as it is in this thread."""
+    return getattr(jax.config, name)
+
+
 def user_context(default: object) -> Callable[[Any], AbstractContextManager[Any]]:
     """A context whose value is part of every `jax.jit` cache key.
 

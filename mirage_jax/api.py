@@ -73,8 +73,8 @@ class Jitted:
     ) -> None:
         static = {k: v for k, v in options.items() if k.startswith("static_arg")}
         self._config = config
-        self._plain = jax.jit(fun, **static)
-        self._jitted = jax.jit(_jit_body(fun, self._plain, config), **options)
+        self._plain: Any = jax.jit(fun, **static)
+        self._jitted: Any = jax.jit(_jit_body(fun, self._plain, config), **options)
         functools.update_wrapper(self, fun, updated=())
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -130,7 +130,7 @@ def _jit_body(
     """The function that `jax.jit` traces: `plain` with its regions replaced."""
 
     def mirage_jit(*args: Any, **kwargs: Any) -> Any:
-        if jax.config.jax_disable_jit:
+        if _compat.setting("jax_disable_jit"):
             return fun(*args, **kwargs)
         program = trace_jitted(plain, name_of(fun), args, kwargs)
         result = substitute.optimize_jaxpr(program.jaxpr, configuration.resolve(config))
@@ -157,7 +157,7 @@ def optimize(fun: Callable[P, T], *, config: Config | None = None) -> Callable[P
     configuration.resolve(config)
 
     def mirage_optimize(*args: Any, **kwargs: Any) -> Any:
-        if jax.config.jax_disable_jit:
+        if _compat.setting("jax_disable_jit"):
             return fun(*args, **kwargs)
         program = trace(fun, args, kwargs)
         if sites.unfit(program.jaxpr) is not None:

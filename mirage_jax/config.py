@@ -41,7 +41,7 @@ class Config:
     Attributes:
       target: device to optimize for: a name out of `mirage_jax.targets`, a `Target`, or
         "auto" for the device that is present.
-      max_kernel_ops: most kernels a candidate may have.
+      max_kernel_ops: most custom kernels a candidate may have.
       max_block_ops: most operators inside one kernel.
       search_seconds: time limit of the search of one region.
       max_states: limit of the search of one region in states, for determinism.

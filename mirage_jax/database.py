@@ -102,7 +102,7 @@ class Database:
     def _read(self, file: Path) -> tuple[str, dict[str, Any]] | None:
         try:
             record = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             self._failed(f"cannot read {file}: {error}")

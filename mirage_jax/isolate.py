@@ -10,7 +10,7 @@ back too.
 import contextlib
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def neutral() -> Iterator[None]:
+def neutral() -> Generator[None, None, None]:
     """JAX's default settings, whatever the process has changed."""
     with (
         jax.enable_x64(False),

@@ -46,6 +46,7 @@ class Group:
         return tuple(sorted((*self.owned, *self.copied)))
 
 
+Crossing = tuple[int, int]
 Refusal = Callable[[Any], str | None]
 Judge = Callable[[Group], Mapping[int, str]]
 
@@ -138,9 +139,10 @@ class _Graph:
             known = len(variables(eqn.invars)) == len(feeds)
             if known and constant.issuperset(feeds):
                 constant.add(i)
-            elif _widens(eqn) or (known and feeds and cheap.issuperset(feeds)):
-                if eqn.primitive.name in _VIEWS or _widens(eqn):
-                    cheap.add(i)
+                continue
+            view = known and eqn.primitive.name in _VIEWS
+            if _widens(eqn) or (view and cheap.issuperset(feeds)):
+                cheap.add(i)
         return frozenset(constant | cheap)
 
     def levels(self) -> dict[int, int]:
@@ -177,7 +179,8 @@ class _Graph:
         for i in self.order:
             if i not in self.liftable or i in self.cheap:
                 continue
-            for p in self.sources(i):
+            for v in self.reads(i):
+                p = self.producer.get(v, -1)
                 if p in self.liftable and level[p] == level[i]:
                     parent[root(p)] = root(i)
         found: dict[int, list[int]] = {}
@@ -186,57 +189,72 @@ class _Graph:
                 found.setdefault(root(i), []).append(i)
         return list(found.values())
 
-    def sources(self, i: int) -> set[int]:
-        """What `i` reads, seen through cheap equations."""
-        found: set[int] = set()
-        stack = self.feeds(i)
+    def reads(self, i: int) -> list[Any]:
+        """The variables that `i` reads, seen through cheap equations."""
+        found: dict[Any, None] = {}
+        stack = variables(self.eqns[i].invars)
         while stack:
-            p = stack.pop()
-            if p in self.cheap:
-                stack += self.feeds(p)
+            v = stack.pop()
+            maker = self.producer.get(v)
+            if maker in self.cheap:
+                stack += variables(self.eqns[maker].invars)
             else:
-                found.add(p)
-        return found
+                found[v] = None
+        return list(found)
 
     def cut(self, members: Sequence[int]) -> list[list[int]]:
-        """Splits a component that is too large where least crosses."""
+        """Splits a component that is too large where least crosses.
+
+        Once it is cut somewhere, it is cut wherever no more crosses than there, so that
+        equal layers make equal pieces.
+        """
         pieces, rest = [], list(members)
-        while self.heavy(rest) > MOST_HEAVY:
-            at = self._cut_position(rest)
+        narrow: Crossing | None = None
+        while True:
+            crossing = self._crossing(rest)
+            large = self.heavy(rest) > MOST_HEAVY
+            places = self._places(rest)
+            if not large:
+                if narrow is None:
+                    break
+                places = [n for n in places if crossing[n] <= narrow]
+            if not places:
+                break
+            at = min(places, key=lambda n: (crossing[n], n))
+            narrow = max(narrow or crossing[at], crossing[at]) if large else narrow
             pieces.append(rest[:at])
             rest = rest[at:]
         return [*pieces, rest]
 
-    def _cut_position(self, members: Sequence[int]) -> int:
-        """Where to end the first piece: the earliest of the narrowest places."""
-        crossing = self._crossing(members)
-        seen, places = 0, []
+    def _places(self, members: Sequence[int]) -> list[int]:
+        """Where a first piece of the right size may end."""
+        total, seen, places = self.heavy(members), 0, []
         for n, i in enumerate(members, start=1):
             seen += self.weight[i]
             if seen > MOST_HEAVY:
-                break
-            if seen >= LEAST_HEAVY:
+                # An equation may weigh more than the limit by itself.
+                return places or [max(1, n - 1)]
+            if seen >= LEAST_HEAVY and total - seen >= LEAST_HEAVY:
                 places.append(n)
-        # An equation may weigh more than the limit by itself.
-        places = places or [max(1, n - 1)]
-        return min(places, key=lambda n: (crossing[n], n))
+        return places
 
-    def _crossing(self, members: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """How many values, of how many bytes, cross each place between members."""
+    def _crossing(self, members: Sequence[int]) -> dict[int, Crossing]:
+        """How many values, of how many bytes, are needed on both sides of a place."""
         place = {i: n for n, i in enumerate(members)}
-        last: dict[int, int] = {}
+        first: dict[Any, int] = {}
+        last: dict[Any, int] = {}
         for i in members:
-            for p in self.sources(i):
-                if p in place:
-                    last[p] = max(last.get(p, 0), place[i])
-        count = dict.fromkeys(range(len(members) + 1), 0)
-        size = dict(count)
-        for p, end in last.items():
-            amount = sum(_bytes(v.aval) for v in self.eqns[p].outvars)
-            for n in range(place[p] + 1, end + 1):
+            for v in self.reads(i):
+                made = self.producer.get(v, -1)
+                first.setdefault(v, place.get(made, place[i]))
+                last[v] = place[i]
+        count = [0] * (len(members) + 1)
+        size = list(count)
+        for v, end in last.items():
+            for n in range(first[v] + 1, end + 1):
                 count[n] += 1
-                size[n] += amount
-        return {n: (count[n], size[n]) for n in count}
+                size[n] += _bytes(v.aval)
+        return dict(enumerate(zip(count, size, strict=True)))
 
     def close(
         self, pieces: Sequence[Sequence[int]], rest: Sequence[int]

@@ -210,7 +210,7 @@ def _ranked(
 ) -> tuple[list[_Contender], str]:
     """The contenders that promise to beat the original, best first, and why."""
     if not contenders:
-        return [], "the search found no plan that fits the target"
+        return [], "the search found no custom kernel better than XLA's plan"
     if config.measure != "off" and targets.is_present(target):
         with record.stage("tune"):
             return _measured(region, contenders, config, record)

@@ -95,22 +95,25 @@ def _literal(atom: Any) -> str:
     return f"literal({data}:{aval_text(atom.aval)})"
 
 
+def _array(data: np.ndarray) -> str:
+    digest = hashlib.sha256(data.tobytes()).hexdigest()
+    return f"{data.dtype}{data.shape}{digest}"
+
+
 def _parameter(value: Any) -> str:
     """A parameter as text that is the same in every process."""
     if isinstance(value, dict):
         items = sorted(value.items(), key=lambda item: str(item[0]))
         return "{" + ",".join(f"{k}={_parameter(v)}" for k, v in items) + "}"
-    if isinstance(value, (tuple, list)):
-        return "(" + ",".join(map(_parameter, value)) + ")"
-    if isinstance(value, (set, frozenset)):
-        return "{" + ",".join(sorted(map(_parameter, value))) + "}"
+    if isinstance(value, (tuple, list, set, frozenset)):
+        items = [_parameter(v) for v in value]
+        ordered = isinstance(value, (tuple, list))
+        return "(" + ",".join(items if ordered else sorted(items)) + ")"
     if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
         consts = _parameter(_compat.constants(value))
         return "[" + ";".join(_lines(_compat.opened(value))) + consts + "]"
     if isinstance(value, (np.ndarray, jax.Array)):
-        data = np.asarray(value)
-        digest = hashlib.sha256(data.tobytes()).hexdigest()
-        return f"{data.dtype}{data.shape}{digest}"
+        return _array(np.asarray(value))
     # What is left of the callables are derivative rules, which no search looks at.
     if callable(value) and not isinstance(value, type):
         return getattr(value, "__qualname__", type(value).__qualname__)

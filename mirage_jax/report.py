@@ -266,11 +266,12 @@ def _proof(certificate: Mapping[str, Any]) -> list[str]:
         return []
     fields = " and ".join(str(n) for n in certificate["fields"].values())
     opaque = ", ".join(certificate["opaque"]) or "none"
+    passes = f"{certificate['bound']:.1e} at most ({certificate['theorem']})"
     return [
         "  certificate  equal to the original over the fields of "
         f"{fields} elements in {certificate['tests']} random tests",
-        f"               a wrong plan passes with probability {certificate['bound']:.1e} "
-        f"at most ({certificate['theorem']}); opaque ops: {opaque}",
+        f"               a wrong plan passes with probability {passes}; "
+        f"opaque ops: {opaque}",
         *(f"               assumed: {a}" for a in certificate["assumptions"]),
     ]
 

@@ -232,7 +232,7 @@ def _light(flat: Flat, parts: Partition, path: str) -> list[Skipped]:
 
 
 def _mixes_x64(jaxpr: Any) -> bool:
-    if jax.config.jax_enable_x64:
+    if _compat.setting("jax_enable_x64"):
         return False
     body = _compat.opened(jaxpr)
     for eqn in body.eqns:

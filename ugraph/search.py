@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, prod
 
-from ugraph.graph import BlockGraph, Plan, Predefined, Range
+from ugraph.graph import BlockGraph, Plan, Range
 from ugraph.kernels import Costed, Kernels, plan_of
 from ugraph.program import ITEMSIZE, Program, Store
 from ugraph.rewrite import Counts, Step, Variant, variants
@@ -34,7 +34,7 @@ class Limits:
       seconds: wall time at most.
       states: kernels and forms looked at, at most (None: no limit); unlike a limit in
         seconds it stops at the same point every time.
-      max_kernel_ops: kernels of a plan at most.
+      max_kernel_ops: custom kernels of a plan at most.
       max_block_ops: reductions, products and exponentials of a custom kernel at most.
     """
 
@@ -156,9 +156,8 @@ def _gpu_plans(task: _Task, form: Variant) -> Iterator[Candidate]:
     )
     groups = state.search()
     made = state.kernels(groups) if groups else ()
-    if not made or len(made) > limits.max_kernel_ops:
-        return
-    if all(isinstance(c.kernel, Predefined) for c in made):
+    custom = sum(isinstance(c.kernel, BlockGraph) for c in made)
+    if not 1 <= custom <= limits.max_kernel_ops:
         return
     plan = plan_of(made, program, state.sizes)
     seconds = sum(c.cost.seconds for c in made)

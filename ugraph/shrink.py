@@ -7,13 +7,19 @@ moments.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import lcm, prod
+from typing import TypeAlias
 
 from ugraph.graph import BlockGraph, Plan, Predefined, reads_of
 from ugraph.program import Program, Store, Tensor, axes_shape, reads
+from ugraph.split import inner, outer
 from ugraph.terms import Access
+
+Splits: TypeAlias = tuple[tuple[str, str], ...]
 
 BLOCKS = 2
 ITERATIONS = 3
+LARGEST_SPLIT = 64
 
 
 def shrink(
@@ -28,34 +34,50 @@ def shrink(
     sizes = _small_sizes(plan)
     if longest is not None:
         sizes = {x: min(n, longest) for x, n in sizes.items()}
-    whole = dict(sizes)
-    for label, parts in split_labels(program, plan).items():
-        whole[label] = 1
-        for part in parts:
-            whole[label] *= sizes[part]
-    sizes_of_program = {x: whole.get(x, n) for x, n in program.extents}
-    return _resized_program(program, sizes_of_program), _resized_plan(plan, sizes)
+    for label, splits in split_labels(program, plan).items():
+        sizes |= _tied(label, splits, sizes, plan)
+    ours = {x: sizes[x] for x, _ in plan.extents}
+    whole = {x: sizes.get(x, n) for x, n in program.extents}
+    return _resized_program(program, whole), _resized_plan(plan, ours)
 
 
-def split_labels(program: Program, plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Labels of the program that the plan splits, and their factors there."""
-    ours = {a.tensor: a for k in plan.kernels for a in reads_of(k)}
-    found: dict[str, tuple[str, ...]] = {}
-    for access in reads(*(o.term for o in program.outputs)):
-        other = ours.get(access.tensor)
-        if other is not None:
-            found |= _compare(access, other)
-    known = {label for label, _ in plan.extents}
-    return {x: parts for x, parts in found.items() if x not in known}
-
-
-def _compare(access: Access, other: Access) -> dict[str, tuple[str, ...]]:
+def split_labels(program: Program, plan: Plan) -> dict[str, Splits]:
+    """Labels of the program that the plan splits, and their factors, way by way."""
+    known = plan.sizes
     found = {}
-    for mine, theirs in zip(access.axes, other.axes, strict=True):
-        names = [f for f in theirs if isinstance(f, str) and f not in mine]
-        for f in mine:
-            if isinstance(f, str) and f not in theirs:
-                found[f] = tuple(n for n in names if n.startswith(f"{f}_"))
+    for label, _ in program.extents:
+        counts = [n for n in range(2, LARGEST_SPLIT + 1) if outer(label, n) in known]
+        if counts:
+            found[label] = tuple((outer(label, n), inner(label, n)) for n in counts)
+    return found
+
+
+def _tied(
+    label: str,
+    splits: Splits,
+    sizes: Mapping[str, int],
+    plan: Plan,
+) -> dict[str, int]:
+    """Sizes of a label and of its factors that agree: one extent, in every way."""
+    wanted = [sizes[o] * sizes[i] for o, i in splits]
+    if len(splits) == 1 and label not in plan.sizes:
+        return {label: wanted[0]}
+    tiles = _tiles(plan)
+    unit = lcm(*(sizes[o] * tiles.get(i, 1) for o, i in splits), tiles.get(label, 1))
+    extent = -(-max(wanted) // unit) * unit
+    original = prod(plan.sizes[f] for f in splits[0])
+    if extent >= original:
+        return {f: plan.sizes[f] for s in splits for f in s} | {label: original}
+    return {i: extent // sizes[o] for o, i in splits} | {label: extent}
+
+
+def _tiles(plan: Plan) -> dict[str, int]:
+    """The tile of every label that a loop walks (a common multiple of several)."""
+    found: dict[str, int] = {}
+    for kernel in plan.custom:
+        if kernel.loop is not None:
+            label, tile = kernel.loop.label, kernel.loop.tile
+            found[label] = lcm(found.get(label, 1), tile)
     return found
 
 

@@ -79,8 +79,18 @@ _BOOLEAN: Mapping[str, Callable[..., Scalar]] = {
     "not": operator.not_,
 }
 _SAME = frozenset(
-    ("broadcast_in_dim", "reshape", "squeeze", "transpose", "expand_dims", "rev")
-    + ("stop_gradient", "copy", "copy_p", "name")
+    {
+        "broadcast_in_dim",
+        "reshape",
+        "squeeze",
+        "transpose",
+        "expand_dims",
+        "rev",
+        "stop_gradient",
+        "copy",
+        "copy_p",
+        "name",
+    }
 )
 
 
@@ -105,8 +115,14 @@ def _folded(
         return _BOOLEAN[primitive](*args)
     if primitive in _ANY and not any(map(math.isnan, args)):
         return _ANY[primitive](*args)
-    if any(isinstance(a, float | bool) for a in args):
-        return None
+    exact = not any(isinstance(a, float | bool) for a in args)
+    return _exact(primitive, args, dtype, params) if exact else None
+
+
+def _exact(
+    primitive: str, args: Sequence[Scalar], dtype: str, params: Mapping
+) -> Scalar | None:
+    """Arithmetic on fractions and integers."""
     if primitive in _ARITHMETIC:
         return _ARITHMETIC[primitive](*args)
     if primitive == "integer_pow" and args[0] and abs(params["y"]) <= 16:

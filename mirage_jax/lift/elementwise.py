@@ -312,9 +312,23 @@ def narrowest(value: Value) -> str:
 
 
 _CARRIES = frozenset(
-    ("convert_element_type", "neg", "copy", "copy_p", "stop_gradient", "name")
-    + ("broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "tile")
-    + ("slice", "split")
+    {
+        "convert_element_type",
+        "neg",
+        "copy",
+        "copy_p",
+        "stop_gradient",
+        "name",
+        "broadcast_in_dim",
+        "reshape",
+        "transpose",
+        "squeeze",
+        "expand_dims",
+        "tile",
+        "slice",
+        "split",
+        "unstack",
+    }
 )
 
 

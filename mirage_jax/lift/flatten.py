@@ -166,10 +166,8 @@ class _Flattener:
         node.results = tuple(_value(v, node, i) for i, v in enumerate(eqn.outvars))
         if eqn.effects:
             raise Refused("it has side effects", node)
-        if name in CALLS:
-            results = self._call(node, index)
-        else:
-            results = self._simplified(node)
+        called = name in CALLS
+        results = self._call(node, index) if called else self._simplified(node)
         known.update(zip(eqn.outvars, results, strict=True))
 
     def _call(self, node: Node, index: int) -> tuple[Value, ...]:

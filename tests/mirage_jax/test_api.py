@@ -137,7 +137,7 @@ def test_donation(winners):
 def test_unknown_keywords_and_wrong_arguments():
     with pytest.raises(TypeError, match=r"no keyword `statics`.*static_argnums"):
         mirage_jax.jit(gated, statics=1)
-    with pytest.raises(TypeError, match="[Ee]xpected a callable"):
+    with pytest.raises(TypeError, match=r"[Ee]xpected a callable"):
         mirage_jax.jit(3)
     with pytest.raises(ConfigError, match="`config` is 3"):
         mirage_jax.jit(gated, config=3)

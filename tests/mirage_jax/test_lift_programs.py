@@ -127,7 +127,8 @@ PROGRAMS = {
         [(3, 4), (3, 4)],
     ),
     "four_quarters": (
-        lambda x: sum(jnp.split(x, 4, -1)) + jnp.concatenate([x[:, 6:], x[:, :2]], 0)[3],
+        lambda x: sum(jnp.split(x, 4, -1))
+        + jnp.concatenate([x[:, 6:], x[:, :2]], 0)[3],
         [(3, 8)],
     ),
     "rolled": (lambda x: jnp.roll(x, 4, -1) - x, [(3, 8)]),

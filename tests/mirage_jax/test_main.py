@@ -41,9 +41,9 @@ def model(tmp_path, monkeypatch):
 
 
 def test_optimize(winners, capsys, tmp_path):
-    code = main(
-        ["optimize", "a_model:gated", "--args", "a_model:arguments", "--seed", "7", "--report", "r.json", "--kernels", "kernels"]
-    )
+    where = ["--report", "r.json", "--kernels", "kernels"]
+    arguments = ["--args", "a_model:arguments", "--seed", "7"]
+    code = main(["optimize", "a_model:gated", *arguments, *where])
     out = capsys.readouterr().out
     assert code == 0
     assert "region 0 at / (" in out

@@ -106,6 +106,21 @@ def test_large_programs_are_cut_between_layers():
     assert {len(g.outvars) for g in parts.groups} == {1}
 
 
+@pytest.mark.parametrize("layers", [5, 24])
+def test_equal_layers_make_equal_regions(layers):
+    def f(x, ws):
+        for a, b in ws:
+            scale = jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+            x = x + jax.nn.silu((x * scale) @ a) @ b
+        return x
+
+    flat, parts = parts_of(f, X, [(W, W)] * layers)
+    assert_sound(flat, parts)
+    assert len(parts.groups) == layers
+    assert len({tuple(names(flat, g.members)) for g in parts.groups}) == 1
+    assert {(len(g.invars), len(g.outvars)) for g in parts.groups} == {(3, 1)}
+
+
 def test_a_judge_can_refuse_more():
     def judge(group):
         found = [i for i in group.owned if flat_eqns[i].primitive.name == "tanh"]

@@ -8,16 +8,28 @@ from tests.ugraph.programs import (
     chain,
     inputs_for,
     layer_norm,
+    load,
     matmul,
     norm_linear,
+    program,
     softmax,
     two_outputs,
 )
-from ugraph.graph import BlockGraph, Predefined, grid_counts, loop_count
-from ugraph.program import Program, axes_shape
+from ugraph.graph import (
+    BlockGraph,
+    Plan,
+    Predefined,
+    Range,
+    grid_counts,
+    loop_count,
+)
+from ugraph.program import Program, Store, axes_shape
+from ugraph.schedule import block
 from ugraph.search import Limits, search
 from ugraph.shrink import shrink, split_labels
+from ugraph.split import split
 from ugraph.target import TARGETS
+from ugraph.terms import mul, reduce
 from ugraph.validate import validate
 
 LARGE: dict[str, Program] = {
@@ -96,7 +108,38 @@ def test_split_labels_names_the_factors() -> None:
     best = search(program, TARGETS["h200"]).candidates[0]
     parts = split_labels(program, best.plan)
     assert set(parts) == {"t"}
-    product = 1
-    for part in parts["t"]:
-        product *= best.plan.sizes[part]
-    assert product == program.sizes["t"]
+    for outer, inner in parts["t"]:
+        assert best.plan.sizes[outer] * best.plan.sizes[inner] == program.sizes["t"]
+
+
+def test_a_label_that_is_split_in_two_ways_keeps_one_extent() -> None:
+    x, y = load("x", "ad"), load("y", "ad")
+    total = reduce("sum", mul(x, y), ("d",))
+    made = program(
+        {"a": 64, "d": 4096},
+        {"x": "ad", "y": "ad"},
+        {"o": ("a", total), "p": ("a", reduce("sum", x, ("d",)))},
+        "f32",
+    )
+    kernels: list[BlockGraph | Predefined] = []
+    for number, (store, count) in enumerate(zip(made.outputs, (2, 8), strict=True)):
+        names = (f"d_{count}o", f"d_{count}i")
+        split_store = split((store.term,), "d", names)
+        assert split_store is not None
+        (term,), _ = split_store
+        new = Store(store.tensor, store.axes, term)
+        walked = block(
+            f"kernel{number}", (new,), (Range("a", 16),), Range(names[1], 64)
+        )
+        assert walked is not None
+        kernels.append(walked)
+    extents = {"a": 64, "d_2o": 2, "d_2i": 2048, "d_8o": 8, "d_8i": 512}
+    outputs = tuple(o.tensor for o in made.outputs)
+    plan = validate(
+        Plan(tuple(sorted(extents.items())), made.inputs, outputs, tuple(kernels))
+    )
+    small, small_plan = shrink(made, plan)
+    assert small.sizes["d"] < 4096
+    inputs = inputs_for(small)
+    want = evaluate_program(small, inputs)
+    close(evaluate_plan(validate(small_plan), inputs), want)
