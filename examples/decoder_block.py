@@ -1,18 +1,19 @@
 """A Flax decoder block under `mirage_jax.jit`, written the way people write them.
 
-RMSNorm, grouped-query attention with a causal mask and rotary embedding, a SwiGLU MLP and
-residuals; bf16 weights, float32 softmax. Run it alone:
+RMSNorm, grouped-query attention with a causal mask and rotary embedding, a SwiGLU MLP
+and residuals; bf16 weights, float32 softmax. Run it alone:
 
     python examples/decoder_block.py
 
-It prints the largest difference from `jax.jit` and what was optimized and what was not.
+It prints the largest difference from `jax.jit`, what was optimized and what was not.
 """
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import mirage_jax
 import numpy as np
+
+import mirage_jax
 
 
 class RMSNorm(nn.Module):

@@ -56,7 +56,7 @@ def total(x: Array, axes: tuple[int, ...], modulus: int) -> Array:
 
 
 def power(x: Array, exponent: int, modulus: int) -> Array:
-    """The elements to a whole power; a negative one of zero is zero (callers mark it)."""
+    """A whole power, element by element; a negative one of zero is zero."""
     exponent = exponent % (modulus - 1) if exponent < 0 else exponent
     exponents = np.full((1,) * x.ndim, exponent, np.uint64)
     return _elementwise(_power, (x, exponents), modulus)

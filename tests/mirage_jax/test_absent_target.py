@@ -1,4 +1,4 @@
-"""A GPU that is not here: kernels are searched, checked, lowered and compiled for it."""
+"""A GPU that is not here: kernels are found, checked and compiled for it."""
 
 import pathlib
 

@@ -36,5 +36,5 @@ def test_a_target_of_ones_own() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="'v100'.*a100, b200, cpu, h100, h200"):
+    with pytest.raises(ConfigError, match=r"'v100'.*a100, b200, cpu, h100, h200"):
         targets.resolve("v100")
