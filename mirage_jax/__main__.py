@@ -203,7 +203,7 @@ def _targets(options: argparse.Namespace) -> int:
         print(
             f"{name:8} {target.platform}{capability}, {target.cores} cores, "
             f"{target.memory_bandwidth / 1e9:.0f} GB/s, "
-            f"{target.matrix_flops / 1e12:.0f} Tflop/s bf16{here}"
+            f"{target.matrix_flops / 1e12:.3g} Tflop/s bf16{here}"
         )
     return 0
 

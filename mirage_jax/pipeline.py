@@ -11,13 +11,14 @@ used that did not pass.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import jax
+import jax.extend.core as jex
 import numpy as np
 from absl import logging
 
@@ -54,7 +55,7 @@ class _Record:
     notes: list[str] = field(default_factory=list)
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str) -> Generator[None]:
         """Times a stage."""
         start = time.perf_counter()
         yield
@@ -227,7 +228,7 @@ def _measured(
     region: Region, contenders: list[_Contender], config: Config, record: _Record
 ) -> tuple[list[_Contender], str]:
     functions: dict[str, Callable[..., object]] = {
-        "original": jax.extend.core.jaxpr_as_fun(region.jaxpr)
+        "original": jex.jaxpr_as_fun(region.jaxpr)
     }
     functions |= {c.name: c.call for c in contenders}
     arguments = tune.inputs_like(region.in_avals, config.seed)

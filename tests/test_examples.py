@@ -4,6 +4,7 @@ import contextlib
 import io
 import pathlib
 
+import chex
 import jax
 import jax.numpy as jnp
 import pytest
@@ -58,7 +59,8 @@ def test_a_decoder_block_is_what_it_is_under_jax_jit(target: str) -> None:
     def error(value: jax.Array) -> float:
         return float(jnp.linalg.norm(value - exact) / jnp.linalg.norm(exact))
 
-    assert got.shape == want.shape
+    chex.assert_trees_all_equal_shapes_and_dtypes(got, want)
+    chex.assert_tree_all_finite(got)
     assert error(got) <= 1.5 * error(want)
     report = mirage_jax.explain(ours, params, x)
     assert report.regions

@@ -163,7 +163,7 @@ def lit(value: Fraction | float) -> Term:
 
 def integer(value: int) -> Term:
     """An integer literal."""
-    return make("int", (), int(value))
+    return make("int", (), value)
 
 
 def iota(label: str) -> Term:
