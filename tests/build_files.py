@@ -2,8 +2,8 @@
 
     python -m tests.build_files --fix
 
-writes them anew; `tests/test_layering.py` checks that they are what this would write, so
-that Bazel's visibility says the same as the imports.
+writes them anew; `tests/test_layering.py` checks that they are what this would write,
+so that Bazel's visibility says the same as the imports.
 """
 
 import ast

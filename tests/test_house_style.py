@@ -1,4 +1,4 @@
-"""House rules that no linter has: budgets, docstrings, assertions, no workload names."""
+"""House rules that no linter has: budgets, docstrings, assertions, names."""
 
 import ast
 import pathlib

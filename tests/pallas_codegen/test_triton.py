@@ -9,7 +9,6 @@ import pytest
 from hypothesis import assume, given, settings
 
 from pallas_codegen import EmitError
-from pallas_codegen.triton import vanishes
 from tests.pallas_codegen.running import (
     assert_close,
     emitted,
@@ -25,7 +24,7 @@ from ugraph.graph import BlockGraph, Predefined, Range
 from ugraph.program import Program, Store, Tensor, bound_labels
 from ugraph.schedule import block, grid_labels, structures
 from ugraph.search import widen
-from ugraph.terms import Fixed, add, exp, lit, mul, power, read
+from ugraph.terms import Fixed, exp, read
 
 
 def sized(kernel: BlockGraph, grid_tile: int, loop_tile: int) -> BlockGraph:
@@ -132,18 +131,6 @@ def test_predefined_kernels_of_a_plan_stay_with_xla() -> None:
     want = evaluate_program(program, inputs)
     assert "pallas_call" not in emitted(program, plan, "triton").split('"""')[2]
     assert_close(run(program, plan, "triton", inputs), want, 2e-2)
-
-
-def test_vanishing_past_the_end() -> None:
-    x, y = read("x", (("a",), ("b",))), read("y", (("b",),))
-    one = lit(1)
-    assert vanishes(mul(x, x), "b")
-    assert vanishes(mul(x, y), "a")
-    assert vanishes(add(x, x), "a")
-    assert not vanishes(add(x, y), "a")
-    assert not vanishes(add(x, one), "a")
-    assert not vanishes(exp(x), "a")
-    assert not vanishes(mul(x, power(y, -1)), "b")
 
 
 def test_an_axis_with_a_fixed_factor() -> None:
