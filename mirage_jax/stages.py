@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from mirage_jax import lift, sites, substitute
+from mirage_jax import lift, sites, substitute, targets
 from mirage_jax.config import Config
 from mirage_jax.region import Region
 from mirage_jax.report import Report
@@ -23,7 +23,8 @@ Lower = Callable[..., Any]
 def report_of(name: str, jaxpr: Any, config: Config) -> Report:
     """Optimizes a closed jaxpr, unless that was done before, and says what happened."""
     result = substitute.optimize_jaxpr(jaxpr, config)
-    return Report(name, config.target_name, result.reports, result.skipped)
+    target = targets.resolve(config.target)
+    return Report(name, target.name, result.reports, result.skipped)
 
 
 @dataclass(frozen=True, eq=False)
