@@ -7,8 +7,8 @@ tensor follow from the labels, and are consistent by construction. Thread graphs
 made by rule (`ugraph.optimize.threads`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from ugraph.program import Program, Store, Tensor
 from ugraph.terms import Access, Axes, Fixed, Term, subterms
@@ -157,6 +157,28 @@ def reads_of(kernel: BlockGraph | Predefined) -> tuple[Access, ...]:
     """Every distinct access of a kernel to device memory."""
     terms = subterms(*kernel.roots)
     return tuple(t.attr for t in terms if isinstance(t.attr, Access))
+
+
+def mapped(
+    kernel: BlockGraph | Predefined,
+    *,
+    store: Callable[[Store], Store],
+    term: Callable[[Term], Term] = lambda t: t,
+) -> BlockGraph | Predefined:
+    """`kernel` with every store changed by `store` and accumulators by `term`."""
+    stores = tuple(map(store, kernel.stores))
+    if isinstance(kernel, Predefined):
+        return replace(kernel, stores=stores)
+
+    def folded(a: Accumulator) -> Accumulator:
+        rescale = None if a.rescale is None else term(a.rescale)
+        return replace(a, body=term(a.body), rescale=rescale)
+
+    passes = tuple(
+        Pass(tuple(map(folded, p.accumulators)), tuple(map(store, p.stores)))
+        for p in kernel.passes
+    )
+    return replace(kernel, passes=passes, stores=stores)
 
 
 def tile_sizes(kernel: BlockGraph, sizes: Mapping[str, int]) -> dict[str, int]:

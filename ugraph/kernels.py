@@ -7,12 +7,13 @@ does) and from "nothing is stored" by the moves: do not store a value; let two k
 be one; split a reduction over blocks. The cost model decides every move.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
 from ugraph.cost import Cost, matrix_floor, predefined_cost
-from ugraph.graph import BlockGraph, Plan, Predefined, reads_of
+from ugraph.graph import BlockGraph, Plan, Predefined, mapped, reads_of
 from ugraph.program import Program, Store, Tensor, axes_shape, bound_labels
 from ugraph.rewrite import Counts
 from ugraph.schedule import structures
@@ -322,7 +323,29 @@ def plan_of(
     labels = {x for k in ordered for x in _labels(k)}
     extents = tuple(sorted((x, sizes[x]) for x in labels))
     outputs = tuple(o.tensor for o in program.outputs)
-    return Plan(extents, program.inputs, outputs, tuple(ordered))
+    return Plan(extents, program.inputs, outputs, _numbered(ordered, program))
+
+
+def _numbered(
+    kernels: list[BlockGraph | Predefined], program: Program
+) -> tuple[BlockGraph | Predefined, ...]:
+    """The kernels with intermediates named t0, t1, ... in the order they are stored."""
+    taken = {t.name for t in program.inputs} | {o.tensor.name for o in program.outputs}
+    stored = (s.tensor.name for k in kernels for s in k.outputs)
+    temporary = [n for n in dict.fromkeys(stored) if n not in taken]
+    free = (n for n in map("t{}".format, itertools.count()) if n not in taken)
+    names = dict(zip(temporary, free, strict=False))
+    accesses = {a for k in kernels for a in reads_of(k) if a.tensor in names}
+    table = {read(*a): read(names[a.tensor], a.axes, a.yields) for a in accesses}
+
+    def renamed(store: Store) -> Store:
+        name = names.get(store.tensor.name, store.tensor.name)
+        tensor = replace(store.tensor, name=name)
+        return Store(tensor, store.axes, substitute(store.term, table))
+
+    return tuple(
+        mapped(k, store=renamed, term=lambda t: substitute(t, table)) for k in kernels
+    )
 
 
 def _labels(kernel: BlockGraph | Predefined) -> set[str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import lcm, prod
 from typing import TypeAlias
 
-from ugraph.graph import BlockGraph, Plan, Predefined, reads_of
+from ugraph.graph import Plan, mapped, reads_of
 from ugraph.program import Program, Store, Tensor, axes_shape, reads
 from ugraph.split import inner, outer
 from ugraph.terms import Access
@@ -112,7 +112,9 @@ def _resized_program(program: Program, sizes: Mapping[str, int]) -> Program:
 
 def _resized_plan(plan: Plan, sizes: Mapping[str, int]) -> Plan:
     accesses = tuple(a for k in plan.kernels for a in reads_of(k))
-    kernels = tuple(_resized_kernel(k, sizes) for k in plan.kernels)
+    kernels = tuple(
+        mapped(k, store=lambda s: _resized_store(s, sizes)) for k in plan.kernels
+    )
     stored = {s.tensor.name: s.tensor for k in kernels for s in k.outputs}
     return Plan(
         tuple(sorted(sizes.items())),
@@ -134,16 +136,3 @@ def _resized_tensors(
 def _resized_store(store: Store, sizes: Mapping[str, int]) -> Store:
     shape = axes_shape(store.axes, sizes)
     return replace(store, tensor=replace(store.tensor, shape=shape))
-
-
-def _resized_kernel(
-    kernel: BlockGraph | Predefined, sizes: Mapping[str, int]
-) -> BlockGraph | Predefined:
-    stores = tuple(_resized_store(s, sizes) for s in kernel.stores)
-    if isinstance(kernel, Predefined):
-        return replace(kernel, stores=stores)
-    passes = tuple(
-        replace(p, stores=tuple(_resized_store(s, sizes) for s in p.stores))
-        for p in kernel.passes
-    )
-    return replace(kernel, stores=stores, passes=passes)

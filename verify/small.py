@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from ugraph.graph import BlockGraph, Plan, Predefined, Range
+from ugraph.graph import BlockGraph, Plan, Predefined, Range, mapped
 from ugraph.program import Program, Store, Tensor, axes_shape, reads
 from ugraph.terms import Access, Axes, Factor, Term, integer, subterms
 from ugraph.terms import replace as substitute
@@ -283,28 +283,16 @@ def _kernel(
     table: Mapping[Term, Term],
     walks: Mapping[tuple[str, str], Walk],
 ) -> BlockGraph | Predefined:
-    stores = tuple(_store(s, sizes, table) for s in kernel.stores)
-    if isinstance(kernel, Predefined):
-        return Predefined(kernel.name, stores)
+    new = mapped(
+        kernel,
+        store=lambda s: _store(s, sizes, table),
+        term=lambda t: substitute(t, table),
+    )
+    if isinstance(new, Predefined):
+        return new
 
     def smaller(r: Range) -> Range:
-        return Range(r.label, walks[kernel.name, r.label].any_tile(sizes[r.label]))
+        return Range(r.label, walks[new.name, r.label].any_tile(sizes[r.label]))
 
-    passes = tuple(
-        replace(
-            p,
-            accumulators=tuple(
-                replace(
-                    a,
-                    body=substitute(a.body, table),
-                    rescale=None if a.rescale is None else substitute(a.rescale, table),
-                )
-                for a in p.accumulators
-            ),
-            stores=tuple(_store(s, sizes, table) for s in p.stores),
-        )
-        for p in kernel.passes
-    )
-    grid = tuple(map(smaller, kernel.grid))
-    loop = smaller(kernel.loop) if kernel.loop is not None else None
-    return replace(kernel, grid=grid, loop=loop, passes=passes, stores=stores)
+    loop = smaller(new.loop) if new.loop is not None else None
+    return replace(new, grid=tuple(map(smaller, new.grid)), loop=loop)

@@ -13,11 +13,9 @@ from itertools import combinations, product
 from math import prod
 
 from ugraph.graph import (
-    BlockGraph,
-    Pass,
     Plan,
-    Predefined,
     grid_counts,
+    mapped,
     reads_of,
     tile_sizes,
 )
@@ -166,38 +164,19 @@ def apply(plan: Plan, orders: Mapping[str, tuple[int, ...]]) -> Plan:
         read(*a): read(a.tensor, _permuted(a.axes, orders[a.tensor]), a.yields)
         for a in accesses
     }
-    return replace(plan, kernels=tuple(_kernel(k, table, orders) for k in plan.kernels))
+    kernels = tuple(
+        mapped(
+            k,
+            store=lambda s: _store(s, table, orders),
+            term=lambda t: substitute(t, table),
+        )
+        for k in plan.kernels
+    )
+    return replace(plan, kernels=kernels)
 
 
 def _permuted(axes: tuple, order: tuple[int, ...]) -> tuple:
     return tuple(axes[i] for i in order)
-
-
-def _kernel(
-    kernel: BlockGraph | Predefined,
-    table: Mapping[Term, Term],
-    orders: Mapping[str, tuple[int, ...]],
-) -> BlockGraph | Predefined:
-    def stored(stores: tuple[Store, ...]) -> tuple[Store, ...]:
-        return tuple(_store(s, table, orders) for s in stores)
-
-    if isinstance(kernel, Predefined):
-        return replace(kernel, stores=stored(kernel.stores))
-    passes = tuple(
-        Pass(
-            tuple(
-                replace(
-                    a,
-                    body=substitute(a.body, table),
-                    rescale=substitute(a.rescale, table) if a.rescale else None,
-                )
-                for a in walk.accumulators
-            ),
-            stored(walk.stores),
-        )
-        for walk in kernel.passes
-    )
-    return replace(kernel, passes=passes, stores=stored(kernel.stores))
 
 
 def _store(
