@@ -48,7 +48,7 @@ def test_optimize(winners, capsys, tmp_path):
     assert code == 0
     assert "region 0 at / (" in out
     assert "replaced: it is the only one" in out
-    assert "gated on auto: 1 region(s), 1 replaced" in out
+    assert "gated on cpu: 1 region(s), 1 replaced" in out
     assert json.loads((tmp_path / "r.json").read_text())["regions"]
     assert (tmp_path / "kernels" / "gated_region0.py").exists()
     assert winners.configs[0].seed == 7
