@@ -23,10 +23,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ugraph.contraction import Contraction, as_contraction
+from ugraph.contraction import Contraction, as_contraction, labels_of
 from ugraph.graph import BlockGraph, Predefined, tile_sizes
 from ugraph.ops import OPS, Kind
-from ugraph.profile import Profile
+from ugraph.profile import Profile, fused
 from ugraph.program import ITEMSIZE, Tensor, factor_sizes
 from ugraph.target import Target
 from ugraph.terms import Access, Term, subterms
@@ -276,6 +276,7 @@ def predefined_cost(
     )
     flops = matrix = scalar = 0.0
     launches = 1
+    swallowed = fused(terms, sizes)
     for t in terms:
         c = as_contraction(t, sizes)
         if c is not None:
@@ -284,6 +285,12 @@ def predefined_cost(
             work = 2.0 * prod(sizes[x] for x in labels)
             flops += work
             matrix += work / (_rate(c, target) * XLA_MATRIX_EFFICIENCY)
+            scalar += sum(
+                prod(sizes[x] for x in labels_of(side)) * (len(side) - 1)
+                for side in (c.left, c.right)
+            )
+        elif t in swallowed:
+            continue
         elif OPS[t.op].kind is not Kind.LEAF:
             labels = t.args[0].labels if OPS[t.op].kind is Kind.REDUCE else t.labels
             scalar += prod(sizes[x] for x in labels) * OPS[t.op].cost

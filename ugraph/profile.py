@@ -61,7 +61,7 @@ def profile(
     dots: list[Dot] = []
     maps: list[Map] = []
     for terms, looped in _stages(kernel):
-        inside = _fused(terms, sizes)
+        inside = fused(terms, sizes)
         for term in terms:
             _count(term, looped, tensors, loads, maps, inside)
             made = as_contraction(term, sizes)
@@ -111,7 +111,7 @@ def varies(term: Term, label: str | None, here: set[str]) -> bool:
     )
 
 
-def _fused(terms: tuple[Term, ...], sizes: Mapping[str, int]) -> set[Term]:
+def fused(terms: tuple[Term, ...], sizes: Mapping[str, int]) -> set[Term]:
     """Products that a matrix product swallows: they cost nothing themselves."""
     return {t.args[0] for t in terms if as_contraction(t, sizes) is not None}
 
@@ -122,7 +122,7 @@ def _count(
     tensors: Mapping[str, Tensor],
     loads: dict[tuple[str, tuple[str, ...]], Load],
     maps: list[Map],
-    fused: set[Term],
+    swallowed: set[Term],
 ) -> None:
     attr = term.attr
     if isinstance(attr, Access):
@@ -133,9 +133,9 @@ def _count(
         loads[key] = Load(tensors[attr.tensor], term.labels, repeats, wide)
         return
     row = OPS[term.op]
-    if row.kind is Kind.LEAF or term in fused:
+    if row.kind is Kind.LEAF or term in swallowed:
         return
     work = term.args[0].labels if row.kind is Kind.REDUCE else term.labels
-    if row.kind is Kind.REDUCE and term.args[0] in fused:
+    if row.kind is Kind.REDUCE and term.args[0] in swallowed:
         return
     maps.append(Map(work, row.cost * max(1, len(term.args) - 1), looped))

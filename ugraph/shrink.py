@@ -13,13 +13,14 @@ from typing import TypeAlias
 from ugraph.graph import Plan, mapped, reads_of
 from ugraph.program import Program, Store, Tensor, axes_shape, reads
 from ugraph.split import inner, outer
-from ugraph.terms import Access
+from ugraph.terms import Access, subterms
 
 Splits: TypeAlias = tuple[tuple[str, str], ...]
 
 BLOCKS = 2
 ITERATIONS = 3
 LARGEST_SPLIT = 64
+LARGEST_PREDEFINED = 128
 
 
 def shrink(
@@ -29,7 +30,8 @@ def shrink(
 
     A label walked by a grid keeps two tiles, one walked by a loop three, and a ragged
     last tile stays ragged; labels that are whole in the tile keep their extents, up to
-    `longest` where it is given (for backends whose code does not depend on them).
+    `longest` where it is given (for backends whose code does not depend on them), and
+    those of pre-defined kernels alone up to `LARGEST_PREDEFINED`.
     """
     sizes = _small_sizes(plan)
     if longest is not None:
@@ -84,6 +86,7 @@ def _tiles(plan: Plan) -> dict[str, int]:
 def _small_sizes(plan: Plan) -> dict[str, int]:
     walked: dict[str, int] = {}
     kept: set[str] = set()
+    custom: set[str] = set()
     for kernel in plan.custom:
         ranges = [(r, BLOCKS) for r in kernel.grid]
         if kernel.loop is not None:
@@ -94,9 +97,14 @@ def _small_sizes(plan: Plan) -> dict[str, int]:
             small = min(extent, r.tile * count - (-extent % r.tile))
             walked[r.label] = max(walked.get(r.label, 0), small)
         kept |= {x for t in kernel.roots for x in t.labels} - labels
-    return {
-        x: walked[x] if x in walked and x not in kept else n for x, n in plan.extents
-    }
+        custom |= {x for t in subterms(*kernel.roots) for x in t.labels}
+
+    def small_size(label: str, extent: int) -> int:
+        if label in walked and label not in kept:
+            return walked[label]
+        return extent if label in custom else min(extent, LARGEST_PREDEFINED)
+
+    return {x: small_size(x, n) for x, n in plan.extents}
 
 
 def _resized_program(program: Program, sizes: Mapping[str, int]) -> Program:

@@ -49,7 +49,7 @@ DISTRIBUTIONS: Mapping[str, Maker] = {
     "tiny": lambda t, rng: 1e-3 * _normal(t, rng),
     "wide": _wide,
     "constant rows": _constant,
-    "offset": lambda t, rng: OFFSET + _normal(t, rng),
+    "offset": lambda t, rng: OFFSET * (t.dtype == "f32") + _normal(t, rng),
 }
 MASKED = "masked rows"
 
