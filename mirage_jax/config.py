@@ -48,8 +48,8 @@ class Config:
       failure_probability: most that the equivalence proof may leave open.
       measure: whether candidates are timed on the device: "on", "off", or "auto" where
         the target is present. True and False are accepted too.
-      interpret: whether emitted kernels are run in interpret mode to check numbers when
-        the target is absent: "on", "off", or "auto" for small enough programs.
+      interpret: whether emitted kernels are run in interpret mode, at small extents, to
+        check their numbers when the target is absent: "on" (as is "auto") or "off".
       database: folder of stored winners: a path, "auto" for the user's cache folder, or
         "off" (or None) for none.
       on_miss: what to do with a region the database has no winner for: "search" now,

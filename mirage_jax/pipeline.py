@@ -10,10 +10,8 @@ used that did not pass.
 """
 
 import hashlib
-import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -27,8 +25,9 @@ import verify
 from mirage_jax import database, lift, targets, tune
 from mirage_jax.config import Config
 from mirage_jax.errors import MissError
+from mirage_jax.record import Record, wants_progress
 from mirage_jax.region import Region
-from mirage_jax.report import Outcome, RegionReport
+from mirage_jax.report import Outcome
 from ugraph import text
 from ugraph.graph import Plan
 from ugraph.optimize import optimize
@@ -46,35 +45,6 @@ LEAST_PREDICTED_GAIN = 1.03
 LONGEST_CHECKED = 512
 
 
-@dataclass
-class _Record:
-    """What is known of a region so far; local to one run of the pipeline."""
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    stage_s: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def stage(self, name: str) -> Generator[None]:
-        """Times a stage."""
-        start = time.perf_counter()
-        yield
-        self.stage_s[name] = self.stage_s.get(name, 0.0) + time.perf_counter() - start
-
-    def report(self, region: Region, **facts: Any) -> RegionReport:
-        """The region's report."""
-        return RegionReport(
-            index=region.index,
-            path=region.path,
-            source=region.source,
-            key=region.key,
-            jaxpr=str(region.jaxpr),
-            stage_s=self.stage_s,
-            notes=tuple(self.notes),
-            **{**self.facts, **facts},
-        )
-
-
 @dataclass(frozen=True)
 class _Contender:
     """A candidate with its code, and how fast it is."""
@@ -84,7 +54,6 @@ class _Contender:
     plan: Plan
     source: Any
     call: Callable[..., Sequence[jax.Array]]
-    measured_s: float | None = None
 
 
 def optimize_region(region: Region, config: Config) -> Outcome:
@@ -94,7 +63,7 @@ def optimize_region(region: Region, config: Config) -> Outcome:
       UnsupportedError: when the region cannot be lifted.
       MissError: when `config.on_miss` is `error` and no winner is stored.
     """
-    record = _Record()
+    record = Record(region, wants_progress(config))
     target = targets.resolve(config.target)
     record.facts["target"] = target.name
     with record.stage("lift"):
@@ -109,7 +78,7 @@ def optimize_region(region: Region, config: Config) -> Outcome:
         raise MissError(f"no stored winner for {region.where} on {target.name}")
     if config.on_miss == "xla":
         reason = "no stored winner, and Config(on_miss='xla')"
-        return Outcome(region.key, report=record.report(region, reason=reason))
+        return Outcome(region.key, report=record.report(reason=reason))
     winner, reason = _search(region, program, target, config, record)
     winners.put(key, _entry(winner, reason, record))
     return _outcome(region, target, winner, reason, record)
@@ -135,7 +104,7 @@ def _versions() -> str:
 
 
 def _search(
-    region: Region, program: Program, target: Target, config: Config, record: _Record
+    region: Region, program: Program, target: Target, config: Config, record: Record
 ) -> tuple[_Contender | None, str]:
     limits = Limits(
         seconds=config.search_seconds,
@@ -183,7 +152,7 @@ def _counts(found: Found, tried: int, proved: int) -> dict[str, int]:
 
 
 def _emitted(
-    program: Program, found: Found, target: Target, record: _Record
+    program: Program, found: Found, target: Target, record: Record
 ) -> list[_Contender]:
     contenders = []
     for number, candidate in enumerate(found.candidates[:MOST_MEASURED]):
@@ -207,7 +176,7 @@ def _ranked(
     found: Found,
     target: Target,
     config: Config,
-    record: _Record,
+    record: Record,
 ) -> tuple[list[_Contender], str]:
     """The contenders that promise to beat the original, best first, and why."""
     if not contenders:
@@ -225,7 +194,7 @@ def _ranked(
 
 
 def _measured(
-    region: Region, contenders: list[_Contender], config: Config, record: _Record
+    region: Region, contenders: list[_Contender], config: Config, record: Record
 ) -> tuple[list[_Contender], str]:
     functions: dict[str, Callable[..., object]] = {
         "original": jex.jaxpr_as_fun(region.jaxpr)
@@ -253,7 +222,7 @@ def _refuted(
     contender: _Contender,
     target: Target,
     config: Config,
-    record: _Record,
+    record: Record,
 ) -> str:
     """Why the contender must not be used; empty when it passed every check."""
     with record.stage("verify"):
@@ -295,7 +264,7 @@ def _numeric(program: Program, plan: Plan, target: Target) -> Any:
     return verify.guard(small, small.sizes, call)
 
 
-def _entry(winner: _Contender | None, reason: str, record: _Record) -> dict[str, Any]:
+def _entry(winner: _Contender | None, reason: str, record: Record) -> dict[str, Any]:
     """What the database stores of a decision, good or bad."""
     kept = ("counts", "certificate", "errors", "predicted_s", "measured_s")
     facts = {name: record.facts[name] for name in kept if name in record.facts}
@@ -311,13 +280,13 @@ def _restored(
     program: Program,
     target: Target,
     entry: dict[str, Any],
-    record: _Record,
+    record: Record,
 ) -> Outcome:
     """The outcome that the database holds."""
     record.facts |= {**entry["facts"], "from_database": True}
     record.notes += entry["notes"]
     if "plan" not in entry:
-        report = record.report(region, reason=entry["reason"])
+        report = record.report(reason=entry["reason"])
         return Outcome(region.key, report=report)
     with record.stage("emit"):
         plan = text.load(entry["plan"])
@@ -332,7 +301,6 @@ def _restored(
         target.platform,
         call,
         record.report(
-            region,
             status="winner",
             reason=entry["reason"],
             winner=describe(plan),
@@ -347,12 +315,11 @@ def _outcome(
     target: Target,
     winner: _Contender | None,
     reason: str,
-    record: _Record,
+    record: Record,
 ) -> Outcome:
     if winner is None:
-        return Outcome(region.key, report=record.report(region, reason=reason))
+        return Outcome(region.key, report=record.report(reason=reason))
     report = record.report(
-        region,
         status="winner",
         reason=reason,
         winner=describe(winner.plan),
