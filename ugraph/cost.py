@@ -34,7 +34,7 @@ from ugraph.terms import Access, Term, subterms
 MATRIX_EFFICIENCY = 0.6
 XLA_MATRIX_EFFICIENCY = 0.7
 BLOCK_FLOATS = 1 << 15
-THREAD_REGISTERS = 96
+THREAD_REGISTERS = 128
 """Of 255: what values are held in, addresses and operands in flight need the rest."""
 SMALLEST_DOT = 16
 OVERLAP_LOSS = 0.05
