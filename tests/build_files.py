@@ -2,14 +2,15 @@
 
     python -m tests.build_files --fix
 
-writes them anew; `tests/test_layering.py` checks that they are what this would write,
-so that Bazel's visibility says the same as the imports.
+writes them anew; `tests/test_layering.py` reads what is on disk and compares it with
+the imports, so that Bazel's visibility says the same as they do.
 """
 
 import ast
 import dataclasses
 import pathlib
 import sys
+from collections.abc import Iterator, Mapping
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGES = ("mirage_jax", "pallas_codegen", "ugraph", "verify")
@@ -24,10 +25,19 @@ MAY_IMPORT = {
 }
 """Which first-party packages a package may import."""
 
-DISTRIBUTIONS = {"absl": "absl_py", "numpy": "numpy", "jax": "jax"}
-"""Names of distributions that differ from the module's, or are checked."""
+DISTRIBUTIONS = {"absl": "absl_py"}
+"""Distributions whose name is not the module's."""
 
-LARGE = ("test_examples", "test_docs", "test_benchmarks", "test_cases")
+LARGE = ("test_benchmarks", "test_docs", "test_examples")
+"""Tests that run whole programs."""
+
+CHECKOUT = ("test_docs", "test_house_style", "test_layering")
+"""Tests that read all files of a checkout, which a sandbox has not: pytest only."""
+
+SHARED_DATA = ('    data = ["h200.txtpb"] + glob(["golden/**"]),',)
+"""What tests read from beside `tests/conftest.py`."""
+
+Path = pathlib.PurePosixPath
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,12 +49,18 @@ class Module:
       path: relative to the root.
       first: first-party modules it imports, by dotted name.
       third: distributions it imports.
+      names: every dotted name that its statements import.
+      missing: names out of a first-party package that are in no module.
+      runs: it has a main part.
     """
 
     name: str
-    path: pathlib.PurePosixPath
+    path: Path
     first: tuple[str, ...]
     third: tuple[str, ...]
+    names: frozenset[str]
+    missing: tuple[str, ...]
+    runs: bool
 
     @property
     def package(self) -> str:
@@ -61,54 +77,95 @@ class Module:
         """Its label."""
         return f"//{self.path.parent}:{self.target}"
 
+    @property
+    def is_test(self) -> bool:
+        """Whether pytest runs it."""
+        return self.target.startswith("test_")
 
-def dotted(path: pathlib.PurePosixPath) -> str:
+
+def dotted(path: Path) -> str:
     """The module that a file is."""
     parts = path.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(tree: ast.AST) -> set[str]:
-    """Every dotted name that a module's statements import."""
-    found = set()
+def imported(tree: ast.AST, path: Path) -> Iterator[tuple[str, str]]:
+    """For each name that a module imports: the module it is out of, and the name.
+
+    The name is empty where the module itself is imported.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-            found.add(node.module)
-    return found
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            folders = path.parts[: len(path.parts) - node.level] if node.level else ()
+            source = ".".join((*folders, *filter(None, [node.module])))
+            yield from ((source, alias.name) for alias in node.names)
 
 
-def scan(files: dict[pathlib.PurePosixPath, str]) -> dict[str, Module]:
+def scan(files: Mapping[Path, str]) -> dict[str, Module]:
     """Modules by name, from their paths and texts."""
-    known = {dotted(path) for path in files}
-    modules = {}
-    for path, text in files.items():
-        names = imported(ast.parse(text))
-        first = {n for n in names if n in known and n != dotted(path)}
-        # `from a import b` of a module b is an import of b, not of the package a.
-        first -= {n for n in first if any(m.startswith(f"{n}.") for m in first)}
-        heads = {n.split(".")[0] for n in names} - set(FOLDERS)
-        third = {DISTRIBUTIONS.get(h, h) for h in heads - sys.stdlib_module_names}
-        name = dotted(path)
-        modules[name] = Module(name, path, tuple(sorted(first)), tuple(sorted(third)))
-    return modules
+    known = {dotted(path) for path in files} | {"examples"}
+    return {dotted(path): _scanned(path, text, known) for path, text in files.items()}
 
 
-def sources(root: pathlib.Path = ROOT) -> dict[pathlib.PurePosixPath, str]:
+def _scanned(path: Path, text: str, known: set[str]) -> Module:
+    tree, first, third, names, missing = ast.parse(text), set(), set(), set(), set()
+    for source, name in imported(tree, path):
+        whole = f"{source}.{name}" if name else source
+        names |= {source, whole}
+        head = source.split(".")[0]
+        if head not in FOLDERS:
+            third |= {head} - sys.stdlib_module_names
+        elif whole in known or source in known:
+            # `from a import b` of a module b imports b; of anything else it imports a.
+            first.add(whole if whole in known else source)
+        else:
+            missing.add(whole)
+    return Module(
+        name=dotted(path),
+        path=path,
+        first=tuple(sorted(first - {dotted(path)})),
+        third=tuple(sorted(DISTRIBUTIONS.get(t, t) for t in third)),
+        names=frozenset(names),
+        missing=tuple(sorted(missing)),
+        runs=path.parts[0] != "tests" and any(map(_is_main, tree.body)),
+    )
+
+
+def _is_main(statement: ast.stmt) -> bool:
+    main = "__name__ == '__main__'"
+    return isinstance(statement, ast.If) and ast.unparse(statement.test) == main
+
+
+def sources(root: pathlib.Path = ROOT) -> dict[Path, str]:
     """Every source file and its text."""
     return {
-        pathlib.PurePosixPath(path.relative_to(root)): path.read_text(encoding="utf-8")
+        Path(path.relative_to(root)): path.read_text(encoding="utf-8")
         for folder in FOLDERS
         for path in sorted((root / folder).rglob("*.py"))
         if "golden" not in path.parts
     }
 
 
-def build_files(modules: dict[str, Module]) -> dict[pathlib.PurePosixPath, str]:
+def runner(module: Module, modules: Mapping[str, Module]) -> set[str]:
+    """Labels of what pytest needs to run a test module: itself, and every conftest."""
+    if not module.is_test:
+        return set()
+    folders = [".".join(p.parts) for p in module.path.parents if p.parts]
+    found = {f"{folder}.conftest" for folder in folders} & modules.keys()
+    return {"@pypi//pytest", *(modules[name].label for name in found)}
+
+
+def dependencies(module: Module, modules: Mapping[str, Module]) -> set[str]:
+    """Labels of what a module imports."""
+    third = {f"@pypi//{d}" for d in module.third}
+    return third | {modules[n].label for n in module.first}
+
+
+def build_files(modules: Mapping[str, Module]) -> dict[Path, str]:
     """The text of every BUILD file, by path."""
-    folders: dict[pathlib.PurePosixPath, list[Module]] = {}
+    folders: dict[Path, list[Module]] = {}
     for module in modules.values():
         folders.setdefault(module.path.parent, []).append(module)
     files = {
@@ -116,12 +173,26 @@ def build_files(modules: dict[str, Module]) -> dict[pathlib.PurePosixPath, str]:
         for folder, found in folders.items()
     }
     suites = sorted(f"//{f}:tests" for f in folders if f.parts[0] == "tests")
-    files[pathlib.PurePosixPath("BUILD")] = _root(suites)
+    files[Path("BUILD")] = _root(suites)
     return files
 
 
+def _list(name: str, items: list[str]) -> list[str]:
+    if not items:
+        return []
+    return [f"    {name} = [", *(f'        "{x}",' for x in items), "    ],"]
+
+
 def _root(suites: list[str]) -> str:
-    lines = ['exports_files(["LICENSE", "pyproject.toml"])', ""]
+    lines = [
+        'licenses(["notice"])  # Apache-2.0',
+        "",
+        "exports_files([",
+        '    "LICENSE",',
+        '    "pyproject.toml",',
+        "])",
+        "",
+    ]
     for package in PACKAGES:
         lines += [
             "alias(",
@@ -131,72 +202,69 @@ def _root(suites: list[str]) -> str:
             ")",
             "",
         ]
-    lines += ["test_suite(", '    name = "all_tests",', "    tests = ["]
-    lines += [f'        "{s}",' for s in suites]
-    return "\n".join([*lines, "    ],", ")", ""])
+    lines += ["test_suite(", '    name = "all_tests",', *_list("tests", suites), ")"]
+    return "\n".join([*lines, ""])
 
 
-def _build(
-    folder: pathlib.PurePosixPath, found: list[Module], modules: dict[str, Module]
-) -> str:
+def _build(folder: Path, found: list[Module], modules: Mapping[str, Module]) -> str:
     top = folder.parts[0]
     users = sorted(u for u, may in MAY_IMPORT.items() if top in may)
-    visible = [f"//{u}:__subpackages__" for u in users]
-    lines = [
-        'load("@rules_python//python:py_library.bzl", "py_library")',
-        'load("@rules_python//python:py_test.bzl", "py_test")',
-        "",
-        "package(default_visibility = [",
-        *(f'    "{v}",' for v in visible),
-        "])",
-        "",
-    ]
-    if top != "tests":
-        lines.remove('load("@rules_python//python:py_test.bzl", "py_test")')
-    tests = []
+    body, tests = [], []
     for module in sorted(found, key=lambda m: m.target):
-        is_test = module.target.startswith("test_")
-        tests += [module.target] * is_test
-        lines += _target(module, modules, is_test=is_test)
-    if folder == pathlib.PurePosixPath(top) and top in PACKAGES:
-        lines += _whole(top, modules)
+        if module.is_test and module.target not in CHECKOUT:
+            tests.append(f":{module.target}")
+        body += _target(module, modules)
+    if folder == Path(top) and top in PACKAGES:
+        body += _whole(top, modules)
     if top == "tests":
-        lines += ["test_suite(", '    name = "tests",', "    tests = ["]
-        lines += [*(f'        ":{t}",' for t in tests), "    ],", ")", ""]
-    return "\n".join(lines)
+        body += ["test_suite(", '    name = "tests",', *_list("tests", tests), ")", ""]
+    rules = [r for r in ("py_binary", "py_library", "py_test") if f"{r}(" in body]
+    lines = [f'load("@rules_python//python:{r}.bzl", "{r}")' for r in rules]
+    lines += ["", "package(default_visibility = ["]
+    lines += [*(f'    "//{user}:__subpackages__",' for user in users), "])", ""]
+    return "\n".join([*lines, *body])
 
 
-def _target(module: Module, modules: dict[str, Module], *, is_test: bool) -> list[str]:
-    labels = [modules[n].label for n in module.first]
-    own = f"//{module.path.parent}:"
-    short = [x.removeprefix(f"//{module.path.parent}") for x in labels if own in x]
-    far = [x for x in labels if own not in x]
-    third = [f"@pypi//{d}" for d in module.third]
-    lines = [
-        "py_test(" if is_test else "py_library(",
-        f'    name = "{module.target}",',
-    ]
-    if is_test:
-        lines.append(f'    size = "{"large" if module.target in LARGE else "medium"}",')
-    lines.append(f'    srcs = ["{module.path.name}"],')
-    deps = [*sorted(short), *sorted(far), *third]
-    if deps:
-        lines += ["    deps = [", *(f'        "{d}",' for d in deps), "    ],"]
-    return [*lines, ")", ""]
+def _target(module: Module, modules: Mapping[str, Module]) -> list[str]:
+    folder = f"//{module.path.parent}:"
+    labels = dependencies(module, modules) | runner(module, modules)
+    near = sorted(f":{x.removeprefix(folder)}" for x in labels if x.startswith(folder))
+    far = sorted(x for x in labels if not x.startswith((folder, "@")))
+    third = sorted(x for x in labels if x.startswith("@"))
+    file = module.path.name
+    lines = [f'    name = "{module.target}",', f'    srcs = ["{file}"],']
+    if module.is_test:
+        size = "large" if module.target in LARGE else "medium"
+        lines.insert(1, f'    size = "{size}",')
+        lines.append(f'    args = ["$(rootpath {file})"],')
+        lines.append('    data = ["//:pyproject.toml"],')
+        lines.append('    main_module = "pytest",')
+        lines += ['    tags = ["manual"],'] * (module.target in CHECKOUT)
+    if module.name == "tests.conftest":
+        lines += SHARED_DATA
+    rule = "py_test(" if module.is_test else "py_library("
+    target = [rule, *lines, *_list("deps", [*near, *far, *third]), ")", ""]
+    return target + (_binary(module) if module.runs else [])
 
 
-def _whole(package: str, modules: dict[str, Module]) -> list[str]:
-    own = sorted(m.label for m in modules.values() if m.package == package)
+def _binary(module: Module) -> list[str]:
+    file = module.path.name
     return [
-        "py_library(",
-        f'    name = "{package}",',
-        '    visibility = ["//visibility:public"],',
-        "    deps = [",
-        *(f'        "{x}",' for x in own),
-        "    ],",
+        "py_binary(",
+        f'    name = "run_{module.target.strip("_")}",',
+        f'    srcs = ["{file}"],',
+        f'    main = "{file}",',
+        f'    deps = [":{module.target}"],',
         ")",
         "",
     ]
+
+
+def _whole(package: str, modules: Mapping[str, Module]) -> list[str]:
+    own = sorted(m.label for m in modules.values() if m.package == package)
+    public = '    visibility = ["//visibility:public"],'
+    name = f'    name = "{package}",'
+    return ["py_library(", name, public, *_list("deps", own), ")", ""]
 
 
 def main() -> None:
